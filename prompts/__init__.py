@@ -1,0 +1,140 @@
+"""Prompt templates: one file each, with a version and the type of the answer.
+
+A file starts with a header between `---` lines (`version`, `answer`, optional
+`temperature`) and goes on with sections `=== system ===` and `=== user ===`,
+each one message. Templates are strict: an undefined name is an error. What is
+filled in is data; it is never expanded again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from jinja2 import StrictUndefined, TemplateError
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+from pydantic import BaseModel
+
+from memprobe.chat import ChatRequest
+from memprobe.errors import PromptError
+from memprobe.types import Asker, Message, Role
+from prompts import answers
+
+_SECTION = re.compile(r"^=== (system|user|assistant) ===$", re.MULTILINE)
+
+
+def _environment() -> ImmutableSandboxedEnvironment:
+    environment = ImmutableSandboxedEnvironment(
+        undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, autoescape=False
+    )
+    environment.policies["json.dumps_kwargs"] = {"ensure_ascii": False, "sort_keys": False}
+    environment.filters["json"] = _json
+    return environment
+
+
+def _json(value: Any, indent: int | None = None) -> str:
+    import json
+
+    return json.dumps(value, ensure_ascii=False, indent=indent)
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """A loaded template. `identity` is what the manifest and the ledger record."""
+
+    name: str
+    version: int
+    answer: type[BaseModel] | None
+    temperature: float | None
+    sections: tuple[tuple[str, str], ...]
+    digest: str
+
+    @property
+    def identity(self) -> str:
+        return f"{self.name}@{self.version}:{self.digest[:12]}"
+
+    def render(self, **variables: Any) -> tuple[Message, ...]:
+        """The messages; raises `PromptError` naming an undefined variable."""
+        environment = _environment()
+        try:
+            return tuple(
+                Message(role=role, content=environment.from_string(body).render(**variables))
+                for role, body in self.sections
+            )
+        except TemplateError as error:
+            raise PromptError(f"prompt {self.name!r}: {error}") from error
+
+    def request(
+        self,
+        role: Role,
+        asker: Asker,
+        variables: dict[str, Any],
+        *,
+        replicate: int = 0,
+        max_tokens: int | None = None,
+    ) -> ChatRequest:
+        """The request that asks this prompt with these variables."""
+        return ChatRequest(
+            role=role,
+            messages=self.render(**variables),
+            asker=asker,
+            prompt=self.identity,
+            answer=self.answer,
+            variables=variables,
+            replicate=replicate,
+            temperature=self.temperature,
+            max_tokens=max_tokens,
+        )
+
+
+def _parse(name: str, text: str) -> Prompt:
+    try:
+        _, header, body = text.split("---\n", 2)
+    except ValueError:
+        raise PromptError(f"prompt {name!r}: no header between '---' lines") from None
+    fields = dict(line.split(":", 1) for line in header.strip().splitlines())
+    fields = {k.strip(): v.strip() for k, v in fields.items()}
+    answer_name = fields.get("answer", "")
+    answer = getattr(answers, answer_name, None) if answer_name else None
+    if answer_name and answer is None:
+        raise PromptError(f"prompt {name!r}: no answer type {answer_name!r} in prompts.answers")
+    parts = _SECTION.split(body)
+    if len(parts) < 3:
+        raise PromptError(f"prompt {name!r}: no '=== user ===' section")
+    sections = tuple(
+        (role, content.strip()) for role, content in zip(parts[1::2], parts[2::2], strict=True)
+    )
+    temperature = fields.get("temperature")
+    return Prompt(
+        name=name,
+        version=int(fields["version"]),
+        answer=answer,
+        temperature=float(temperature) if temperature is not None else None,
+        sections=sections,
+        digest=hashlib.sha256(text.encode()).hexdigest(),
+    )
+
+
+@cache
+def load(name: str) -> Prompt:
+    """The prompt of that name; raises `PromptError` when there is none or it is broken."""
+    file = resources.files("prompts") / f"{name}.md"
+    if not file.is_file():
+        raise PromptError(f"no prompt {name!r}; there are: {', '.join(names())}")
+    return _parse(name, file.read_text(encoding="utf-8"))
+
+
+def load_file(path: Path) -> Prompt:
+    """A prompt from a user's own file, in the same format."""
+    return _parse(path.stem, path.read_text(encoding="utf-8"))
+
+
+def names() -> list[str]:
+    """All bundled prompts."""
+    files = resources.files("prompts").iterdir()
+    return sorted(f.name.removesuffix(".md") for f in files if f.name.endswith(".md"))
