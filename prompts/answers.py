@@ -85,7 +85,7 @@ class DisclosureAnswer(Answer):
 
 
 class SubclassAnswer(Answer):
-    """Why the target did not show: the agent did not draw it out, the user held back, or neither."""
+    """Why the target did not show: not drawn out, held back, or neither."""
 
     cause: Literal["agent_elicitation_failure", "simulator_too_strict", "unclassified"]
     reason: str = ""

@@ -1,0 +1,1 @@
+"""Chat models, embedders and the door that libraries call through."""
