@@ -1,0 +1,103 @@
+"""Fills a slot extractively: the remembered sentence that speaks most to a dimension.
+
+The reader knows what any reader of the prompt may know: the dimension's name,
+its public axis question with example answers, and the category. It never sees
+the target.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from adapters.models.embedded.similarity import sentences
+from adapters.models.embedded.thresholds import Thresholds
+from adapters.models.minilm import MiniLM
+from memprobe.dataset import Dimension, Pool
+from memprobe.types import Category
+from prompts.answers import SlotFillAnswer
+
+LABEL_WORDS = 15
+_SPEAKER = re.compile(r"^(?:\[Task \d+\]|User:|Agent:|Assistant:)\s*")
+_NOT_THE_USER = re.compile(r"^(?:Agent:|Assistant:|\[Task \d+\])")
+_PAST = re.compile(r"\b(?:19|20)\d\d\b|\bago\b", re.IGNORECASE)
+_ABOUT_HELP = re.compile(r"\b(?:you|your|answers?|explain|list|steps?|tell me)\b", re.IGNORECASE)
+_ABOUT_ME = re.compile(r"\b(?:I|I'm|I've|me|my)\b")
+
+
+@dataclass(frozen=True, slots=True)
+class _Candidate:
+    memory: int
+    text: str
+
+
+def statements(memories: Sequence[str]) -> list[tuple[int, str]]:
+    """What the memories hold of the user's own statements, by index of the memory.
+
+    Lines of the assistant and the opening requests are no evidence about the
+    user (requests are leak-controlled); memories without a speaker are facts.
+    """
+    return [
+        (i, _SPEAKER.sub("", memory).strip())
+        for i, memory in enumerate(memories)
+        if memory.strip() and not _NOT_THE_USER.match(memory)
+    ]
+
+
+def cue(category: Category, text: str) -> float:
+    """How much the form of a statement fits the category, 0 or 1."""
+    if category is Category.EPISODIC:
+        return float(bool(_PAST.search(text)))
+    if category is Category.PREFERENCE:
+        return float(bool(_ABOUT_HELP.search(text)))
+    if category is Category.SELF_MODEL:
+        return float(bool(_ABOUT_ME.search(text)) and not _PAST.search(text))
+    return float(not _PAST.search(text))
+
+
+class ExtractiveReader:
+    """Label = the best statement's best sentence, cut to 15 words."""
+
+    CUE_WEIGHT = 0.08
+
+    def __init__(self, embedder: MiniLM, pool: Pool, cuts: Thresholds) -> None:
+        self._embedder = embedder
+        self._pool = pool
+        self._cuts = cuts
+
+    def _queries(self, dimension: str) -> list[str]:
+        found = self._pool.find(dimension)
+        name = dimension.replace("_", " ")
+        if found is None:
+            return [name]
+        entry: Dimension = found[1]
+        return [name, entry.axis, f"{name}: {', '.join(entry.examples)}"]
+
+    async def fill(
+        self, memories: Sequence[str], category: Category, dimension: str
+    ) -> SlotFillAnswer:
+        """The label for one dimension; "unknown" when nothing comes near it."""
+        candidates = [
+            _Candidate(i, text)
+            for i, statement in statements(memories)
+            for text in dict.fromkeys([statement, *sentences(statement)])
+        ]
+        if not candidates:
+            return SlotFillAnswer(label="unknown", reason="the memory holds no statement")
+        texts = [c.text for c in candidates]
+        near = np.einsum(
+            "id,jd->ij",
+            await self._embedder.matrix(texts),
+            await self._embedder.matrix(self._queries(dimension)),
+        )
+        fit = np.array([cue(category, t) for t in texts])
+        score = near.mean(axis=1) + self.CUE_WEIGHT * fit
+        best = int(score.argmax())
+        if float(near[best].max()) < self._cuts.reader:
+            return SlotFillAnswer(label="unknown", reason="no statement comes near the dimension")
+        chosen = candidates[best]
+        label = " ".join(chosen.text.split()[:LABEL_WORDS])
+        return SlotFillAnswer(label=label, reason=f"entry {chosen.memory + 1}: {chosen.text[:200]}")

@@ -1,0 +1,45 @@
+"""Calibrated constants of the embedded reader and judge, with where they come from."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from typing import Annotated
+
+from pydantic import Field, ValidationError
+
+from memprobe.dataset import explain
+from memprobe.errors import DatasetError
+from memprobe.types import Frozen
+from storage.bundled import data_dir
+
+Cosine = Annotated[float, Field(ge=-1, le=1)]
+
+
+class Thresholds(Frozen):
+    """Cosines of all-MiniLM-L6-v2. `judge_cuts` bound the scores .25, .5, .75 and 1 from below.
+
+    `oracle` is the least similarity of a task to its target at which the task
+    can invite it, `disclosure` that of a user's message to the target it shows,
+    `invitation` that of an assistant's question to the target it asks after,
+    `reader` that of a memory to a dimension below which the reader says unknown.
+    """
+
+    version: int
+    judge_cuts: tuple[Cosine, Cosine, Cosine, Cosine]
+    oracle: Cosine
+    disclosure: Cosine
+    invitation: Cosine
+    reader: Cosine
+    provenance: dict[str, str]
+
+
+@cache
+def thresholds() -> Thresholds:
+    """The bundled constants; raises `DatasetError` when the file is broken."""
+    path = data_dir() / "embedded" / "thresholds.json"
+    try:
+        return Thresholds.model_validate(json.loads(path.read_text(encoding="utf-8")))
+    except (OSError, ValueError) as error:
+        text = explain(error) if isinstance(error, ValidationError) else str(error)
+        raise DatasetError(f"{path}: {text}") from error
