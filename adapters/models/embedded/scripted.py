@@ -6,11 +6,11 @@ user, target and replicate from the run's seed; the words are the author's.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
+from memprobe.calendar import draw
 from memprobe.dataset import Script, TaskEntry, User
 from memprobe.types import Category, FeedbackType
 from prompts.answers import Feedback
@@ -41,12 +41,6 @@ _REACTION = {
     Category.SELF_MODEL: FeedbackType.CORRECTION,
     Category.PREFERENCE: FeedbackType.TOO_DEEP,
 }
-
-
-def draw(*parts: object) -> float:
-    """A number in [0, 1) that depends on the parts alone."""
-    digest = hashlib.sha256("\x1f".join(str(p) for p in parts).encode()).digest()
-    return int.from_bytes(digest[:7], "big") / 2**56
 
 
 def play_of(seed: int, user_id: str, task: TaskEntry, replicate: int = 0) -> Play:

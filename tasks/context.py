@@ -1,0 +1,94 @@
+"""What a stage works with: configuration, data set, run store, models and systems."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from pydantic import JsonValue
+
+import prompts
+from memprobe.chat import ChatModel
+from memprobe.config import RunConfig
+from memprobe.dataset import Dataset, User
+from memprobe.ports import Embedder, MemorySystem
+from memprobe.systems import SystemCard
+from memprobe.types import Asker, Role
+from storage.runs import RunStore
+
+
+class SystemSource:
+    """Where systems come from; `adapters.memory.registry` implements it."""
+
+    def card(self, name: str) -> SystemCard:
+        """The card of a system; raises `UsageError` when there is none."""
+        raise NotImplementedError
+
+    def create(self, name: str, user: str) -> MemorySystem:
+        """A fresh, unopened store object for one user."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, slots=True)
+class RunContext:
+    """All that the stages of one run share in one process."""
+
+    config: RunConfig
+    dataset: Dataset
+    store: RunStore
+    chat: ChatModel
+    embedder: Embedder
+    systems: SystemSource
+
+    def asker(self, stage: str, system: str = "", user: str = "", item: str = "") -> Asker:
+        """Who asks, for the ledger."""
+        return Asker(
+            run=self.config.name,
+            suite=self.config.suite,
+            stage=stage,
+            system=system,
+            user=user,
+            item=item,
+        )
+
+    def user(self, user_id: str) -> User:
+        """A user of the data set, with `--limit` applied to the tasks."""
+        user = self.dataset.user(user_id)
+        if self.config.limit is None:
+            return user
+        return user.model_copy(update={"tasks": user.tasks[: self.config.limit]})
+
+    def replicate(self, epoch: int, attempt: int = 0) -> int:
+        """Keeps samples of epochs and of role-play attempts apart; epochs count from 1."""
+        return (epoch - 1) * 100 + attempt
+
+
+def fingerprint(
+    stage: str,
+    version: int,
+    context: RunContext,
+    *,
+    prompt_names: tuple[str, ...] = (),
+    roles: tuple[Role, ...] = (),
+    inputs: Mapping[str, JsonValue] | None = None,
+) -> str:
+    """What a stage unit's result depends on: the same fingerprint, the same result.
+
+    Covers the stage's code version, its prompts, the models of its roles, the
+    data set, protocol and seed, and whatever the stage names in `inputs`.
+    """
+    facts: dict[str, JsonValue] = {
+        "stage": stage,
+        "version": version,
+        "prompts": [prompts.load(name).identity for name in prompt_names],
+        "models": {role.value: context.config.model_of(role) for role in roles},
+        "dataset": context.dataset.digest,
+        "protocol": context.config.protocol.value,
+        "seed": context.config.seed,
+        "limit": context.config.limit,
+        "independent": context.config.independent,
+        "inputs": dict(inputs or {}),
+    }
+    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()

@@ -1,0 +1,309 @@
+"""Rollout: a user brings one task after another; the memory persists over all of them.
+
+Order of a turn (recovery benchmark, section 5 of its protocol): read from the
+memory, reply, then write the message that was answered. The write and the
+preference judge run beside the simulated user's reaction, which depends on
+neither. The last user message of an episode is written once, after it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Awaitable
+from typing import Any, TypeVar
+
+from memprobe.calendar import episode_start, message_time
+from memprobe.dataset import User
+from memprobe.errors import AdapterError, BudgetExceeded, CallFailed
+from memprobe.ids import slug
+from memprobe.outcomes import Reason
+from memprobe.ports import MemorySystem
+from memprobe.types import (
+    EndReason,
+    FeedbackType,
+    MemoryItem,
+    MessageEvent,
+    Role,
+    Scope,
+)
+from prompts.answers import Feedback
+from storage.runs import Unit
+from tasks.checkpoint import Checkpoints
+from tasks.context import RunContext, fingerprint
+from tasks.simulate import Episode, Exchange, assistant_reply, preference_rows, user_feedback
+
+VERSION = 1
+REPLY_K = 5
+Rows = list[dict[str, Any]]
+T = TypeVar("T")
+
+
+def rollout_unit(system: str, user: str, epoch: int = 1) -> Unit:
+    """The unit of one user's rollout with one system."""
+    return Unit("rollout", system, user, "" if epoch == 1 else f"e{epoch}")
+
+
+def rollout_fingerprint(context: RunContext, system: str, user: str, epoch: int = 1) -> str:
+    """What a rollout depends on."""
+    return fingerprint(
+        "rollout",
+        VERSION,
+        context,
+        prompt_names=("assistant", "simulator", "preference"),
+        roles=(Role.ASSISTANT, Role.SIMULATOR, Role.PREFERENCE, Role.MEMORY),
+        inputs={
+            "system": system,
+            "user": user,
+            "epoch": epoch,
+            "max_turns": context.config.max_turns,
+        },
+    )
+
+
+class _Rollout:
+    def __init__(self, context: RunContext, system: str, user: User, epoch: int) -> None:
+        self.context = context
+        self.name = system
+        self.user = user
+        self.epoch = epoch
+        self.card = context.systems.card(system)
+        self.memory: MemorySystem = context.systems.create(system, user.user_id)
+        self.episodes: Rows = []
+        self.turns: Rows = []
+        self.operations: Rows = []
+        self.preferences: dict[tuple[int, int], asyncio.Task[Rows]] = {}
+        self.done = 0
+
+    def base(self) -> dict[str, Any]:
+        return {"system": self.name, "user_id": self.user.user_id, "epoch": self.epoch}
+
+    async def timed(self, phase: str, episode: int, call: Awaitable[T]) -> T:
+        """Run an adapter call, note its latency, and turn any error into `AdapterError`."""
+        started = time.perf_counter()
+        try:
+            return await call
+        except (CallFailed, AdapterError):
+            raise
+        except Exception as error:
+            raise AdapterError(
+                f"{self.name}: {phase} failed: {type(error).__name__}: {error}"
+            ) from error
+        finally:
+            latency = time.perf_counter() - started
+            row = {**self.base(), "phase": phase, "episode": episode, "latency_s": latency}
+            self.operations.append(row)
+
+    async def open(self, checkpoints: Checkpoints) -> None:
+        """A fresh store, or the one of the last checkpoint."""
+        key = slug(f"{self.context.config.name}/{self.name}/{self.user.user_id}/{self.epoch}")
+        scope = Scope(
+            run=self.context.config.name, system=self.name, user=self.user.user_id, key=key
+        )
+        await self.memory.open(scope)
+        checkpoint = checkpoints.load()
+        if checkpoint is None:
+            return
+        self.episodes = list(checkpoint.state["episodes"])
+        self.turns = list(checkpoint.state["turns"])
+        self.operations = list(checkpoint.state["operations"])
+        self.done = checkpoint.episode
+        await self.timed("restore", self.done, self.memory.restore(checkpoint.store))
+        for row in self.turns:
+            self._judge_preferences(self._episode(row["episode"]), row["turn"], row)
+
+    def state(self) -> dict[str, Any]:
+        return {"episodes": self.episodes, "turns": self.turns, "operations": self.operations}
+
+    def _episode(self, number: int) -> Episode:
+        return Episode(self.name, self.user, self.user.tasks[number - 1], number, self.epoch)
+
+    def _judge_preferences(self, episode: Episode, turn: int, row: dict[str, Any]) -> None:
+        self.preferences[(episode.number, turn)] = asyncio.create_task(
+            preference_rows(self.context, episode, turn, row["assistant_text"])
+        )
+
+    async def _read(self, episode: Episode, query: str) -> list[MemoryItem]:
+        match self.card.reply_access:
+            case "none":
+                return []
+            case "dump_all":
+                return await self.timed("dump", episode.number, self.memory.dump())
+            case _:
+                return await self.timed(
+                    "search", episode.number, self.memory.search(query, REPLY_K)
+                )
+
+    async def _write(self, episode: Episode, turn: int, role: str, text: str, sent: int) -> None:
+        start = episode_start(self.context.config.seed, self.user.user_id, episode.number)
+        event = MessageEvent(
+            role=role,
+            text=text,
+            event_time=message_time(start, sent, role),
+            session_id=f"s{episode.number:04d}",
+            episode=episode.number,
+            turn=turn,
+        )
+        await self.timed("write", episode.number, self.memory.write(event))
+
+    async def _write_exchange(self, episode: Episode, turn: int, message: str, reply: str) -> None:
+        await self._write(episode, turn, "user", message, turn - 1)
+        await self._write(episode, turn, "assistant", reply, turn)
+
+    async def _turn(self, episode: Episode, history: list[Exchange], message: str) -> Feedback:
+        turn = len(history) + 1
+        items = await self._read(episode, message)
+        reply = await assistant_reply(self.context, episode, history, [i.content for i in items])
+        start = episode_start(self.context.config.seed, self.user.user_id, episode.number)
+        row = {
+            **self.base(),
+            "episode": episode.number,
+            "turn": turn,
+            "event_time": message_time(start, turn, "assistant").isoformat(),
+            "assistant_text": reply.text,
+            "assistant_call": reply.call_id,
+            "retrieved_json": json.dumps(
+                [
+                    {"id": i.id, "score": i.score, "content": i.content}
+                    for i in (items if self.card.reply_access == "retrieve" else [])
+                ],
+                ensure_ascii=False,
+            ),
+        }
+        self._judge_preferences(episode, turn, row)
+        writing = asyncio.create_task(self._write_exchange(episode, turn, message, reply.text))
+        try:
+            feedback, call_id = await user_feedback(self.context, episode, history, reply.text)
+        finally:
+            # A write that is under way is never abandoned: a store cut off in the
+            # middle of a message would be neither the old one nor the new one.
+            await asyncio.wait([writing])
+        await writing
+        row |= {
+            "feedback_type": feedback.feedback_type.value,
+            "user_text": feedback.text,
+            "simulator_call": call_id,
+        }
+        self.turns.append(row)
+        history.append(Exchange(reply.text, feedback.text))
+        return feedback
+
+    async def play(self, number: int) -> None:
+        """One episode; a failure is recorded as its reason and the user goes on to the next."""
+        episode = self._episode(number)
+        start = episode_start(self.context.config.seed, self.user.user_id, number)
+        history: list[Exchange] = []
+        message = episode.task.task
+        end: EndReason | None = None
+        reason: Reason | None = None
+        detail: str | None = None
+        try:
+            while end is None:
+                feedback = await self._turn(episode, history, message)
+                message = feedback.text
+                if feedback.feedback_type is FeedbackType.SATISFIED:
+                    end = EndReason.SATISFIED
+                elif len(history) >= self.context.config.max_turns:
+                    end = EndReason.MAX_TURNS
+            turn = len(history) + 1
+            await self._write(episode, turn, "user", message, turn - 1)
+        except BudgetExceeded:
+            raise
+        except CallFailed as error:
+            end, reason, detail = None, error.reason, error.detail
+        except AdapterError as error:
+            end, reason, detail = None, Reason.ADAPTER_ERROR, str(error)
+        self.episodes.append(
+            {
+                **self.base(),
+                "episode": number,
+                "category": episode.task.target_category.value,
+                "dimension": episode.task.target_dimension,
+                "task": episode.task.task,
+                "event_time": start.isoformat(),
+                "end_reason": end.value if end else None,
+                "n_turns": len(history),
+                "status": "scored" if reason is None else "unscored",
+                "reason": reason.value if reason else None,
+                "detail": detail,
+            }
+        )
+        self.done = number
+
+    async def preference_table(self) -> Rows:
+        """The rows of all preference judgements, in the order of the turns."""
+        keys = sorted(self.preferences)
+        tables = await asyncio.gather(*(self.preferences[key] for key in keys))
+        return [row for table in tables for row in table]
+
+    async def close(self) -> None:
+        for task in self.preferences.values():
+            task.cancel()
+        await asyncio.gather(*self.preferences.values(), return_exceptions=True)
+        await self.memory.close()
+
+
+def _memory_rows(base: dict[str, Any], items: list[MemoryItem]) -> Rows:
+    return [
+        {
+            **base,
+            "seq": seq,
+            "item_id": item.id,
+            "content": item.content,
+            "event_time": item.event_time.isoformat() if item.event_time else None,
+            "chars": len(item.content),
+            "fields_json": json.dumps(item.fields, ensure_ascii=False, sort_keys=True),
+        }
+        for seq, item in enumerate(items)
+    ]
+
+
+async def rollout_user(context: RunContext, system: str, user_id: str, epoch: int = 1) -> str:
+    """Roll one user out with one system, resuming from the last checkpoint.
+
+    Commits `episodes`, `turns`, `preference_scores`, `memory_items` and
+    `operations`; the store's last snapshot stays for recovery. Returns the
+    unit's slug. Raises `BudgetExceeded` with everything up to the last episode
+    saved, and `SnapshotError` when a checkpoint cannot be trusted.
+    """
+    unit = rollout_unit(system, user_id, epoch)
+    mark = rollout_fingerprint(context, system, user_id, epoch)
+    if context.store.is_complete(unit, mark):
+        return unit.slug
+    user = context.user(user_id)
+    checkpoints = Checkpoints(context.store.work_dir(unit), mark)
+    run = _Rollout(context, system, user, epoch)
+    try:
+        await run.open(checkpoints)
+        for number in range(run.done + 1, len(user.tasks) + 1):
+            await run.play(number)
+            await checkpoints.commit(run.memory, number, run.state())
+        items = await run.timed("dump", run.done, run.memory.dump())
+        preferences = await run.preference_table()
+    finally:
+        await run.close()
+    context.store.commit(
+        unit,
+        mark,
+        {
+            "episodes": _with_preference_means(run.episodes, preferences),
+            "turns": run.turns,
+            "preference_scores": preferences,
+            "memory_items": _memory_rows(run.base(), items),
+            "operations": run.operations,
+        },
+    )
+    return unit.slug
+
+
+def _with_preference_means(episodes: Rows, preferences: Rows) -> Rows:
+    turns: dict[tuple[int, int], list[int]] = {}
+    for row in preferences:
+        if row["score"] is not None:
+            turns.setdefault((row["episode"], row["turn"]), []).append(row["score"])
+    out: Rows = []
+    for row in episodes:
+        means = [sum(s) / len(s) for (e, _), s in sorted(turns.items()) if e == row["episode"]]
+        out.append({**row, "pref_mean": sum(means) / len(means) if means else None})
+    return out
