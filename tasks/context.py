@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -12,10 +13,10 @@ from pydantic import JsonValue
 import prompts
 from memprobe.chat import ChatModel
 from memprobe.config import RunConfig
-from memprobe.dataset import Dataset, User
+from memprobe.dataset import BankEntry, Dataset, User
 from memprobe.ports import Embedder, MemorySystem
 from memprobe.systems import SystemCard
-from memprobe.types import Asker, Role
+from memprobe.types import Asker, Category, Role
 from storage.runs import RunStore
 
 
@@ -54,11 +55,24 @@ class RunContext:
         )
 
     def user(self, user_id: str) -> User:
-        """A user of the data set, with `--limit` applied to the tasks."""
+        """A user of the data set; `--limit` keeps some tasks, spread over the categories."""
         user = self.dataset.user(user_id)
-        if self.config.limit is None:
+        if self.config.limit is None or self.config.limit >= len(user.tasks):
             return user
-        return user.model_copy(update={"tasks": user.tasks[: self.config.limit]})
+        ranked: list[tuple[int, int]] = []
+        seen: Counter[Category] = Counter()
+        for index, task in enumerate(user.tasks):
+            ranked.append((seen[task.target_category], index))
+            seen[task.target_category] += 1
+        kept = sorted(index for _, index in sorted(ranked)[: self.config.limit])
+        return user.model_copy(update={"tasks": tuple(user.tasks[i] for i in kept)})
+
+    def targets(self, user: User) -> list[tuple[Category, BankEntry]]:
+        """The targets that are measured: all, or under `--limit` those with a task left."""
+        if self.config.limit is None:
+            return user.targets()
+        kept = {(task.target_category, task.target_dimension) for task in user.tasks}
+        return [(c, e) for c, e in user.targets() if (c, e.dimension) in kept]
 
     def replicate(self, epoch: int, attempt: int = 0) -> int:
         """Keeps samples of epochs and of role-play attempts apart; epochs count from 1."""
