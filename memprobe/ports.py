@@ -10,7 +10,12 @@ from memprobe.types import Event, Frozen, MemoryItem, Scope
 
 
 class Capabilities(Frozen):
-    """What a memory system can do; the contract suite holds it to what it declares."""
+    """What a memory system can do; the contract suite holds it to what it declares.
+
+    `stores` is false for a baseline that keeps nothing; `verbatim` is false for a
+    system that rewrites what it is told (extracted facts instead of messages);
+    `deduplicates` is true when an identical message is kept once.
+    """
 
     full_dump: bool = True
     top_k: bool = True
@@ -20,6 +25,9 @@ class Capabilities(Frozen):
     needs_embedder: bool = False
     concurrent_stores: bool = True
     documents: bool = False
+    stores: bool = True
+    verbatim: bool = True
+    deduplicates: bool = False
 
 
 @runtime_checkable

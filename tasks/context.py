@@ -7,6 +7,7 @@ import json
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Protocol
 
 from pydantic import JsonValue
 
@@ -20,7 +21,7 @@ from memprobe.types import Asker, Category, Role
 from storage.runs import RunStore
 
 
-class SystemSource:
+class SystemSource(Protocol):
     """Where systems come from; `adapters.memory.registry` implements it."""
 
     def card(self, name: str) -> SystemCard:

@@ -1,0 +1,271 @@
+"""A log of notes: what the systems that keep every message verbatim share.
+
+A note's text follows the published long-context baseline: `[Task k] ...` for
+the message that opens an episode, then `Agent: ...` and `User: ...`; a turn's
+number is that of the reply it holds or reacts to. A document is kept as
+`[author, date] text`.
+
+Each note's vector is requested when the note is written, so that encoding runs
+beside the dialogue and in the embedder's batches, and is awaited where it is
+needed: by a search and by a snapshot.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import io
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import JsonValue
+
+from memprobe.errors import AdapterError, SnapshotError, UnsupportedEvent
+from memprobe.ports import Embedder
+from memprobe.systems import Services
+from memprobe.types import DocumentEvent, Event, MemoryItem, MessageEvent, Scope
+
+NOTES, VECTORS, INDEX = "notes.jsonl", "vectors.npy", "snapshot.json"
+FORMAT = 1
+Vectors = npt.NDArray[np.float32]
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """One kept message or document. `kind` is task, agent_reply, user_reply or document."""
+
+    text: str
+    kind: str
+    event_time: datetime
+    task_index: int | None = None
+    turn: int | None = None
+    author: str | None = None
+
+    def fields(self) -> dict[str, JsonValue]:
+        """The item's native fields, under the published names."""
+        named: dict[str, JsonValue] = {
+            "category": self.kind,
+            "task_index": self.task_index,
+            "turn": self.turn,
+            "author": self.author,
+        }
+        return {key: value for key, value in named.items() if value is not None}
+
+    def row(self) -> dict[str, Any]:
+        """As a snapshot keeps it."""
+        return {**self.fields(), "text": self.text, "event_time": self.event_time.isoformat()}
+
+    @classmethod
+    def from_row(cls, row: dict[str, Any]) -> Note:
+        """The inverse of `row`; raises `KeyError`, `TypeError` or `ValueError`."""
+        return cls(
+            text=str(row["text"]),
+            kind=str(row["category"]),
+            event_time=datetime.fromisoformat(row["event_time"]),
+            task_index=row.get("task_index"),
+            turn=row.get("turn"),
+            author=row.get("author"),
+        )
+
+
+class NoteLog:
+    """Base of the systems that keep every message as a note, in order.
+
+    A subclass sets `name`, says which notes can be seen (`visible`) and ranks
+    them (`rank`).
+    """
+
+    name = "notes"
+
+    def __init__(self, services: Services) -> None:
+        self.services = services
+        self._embedder: Embedder = services.embedder
+        self._notes: list[Note] = []
+        self._encoding: list[asyncio.Task[list[list[float]]]] = []
+        self._rows: list[npt.NDArray[np.float32]] = []
+        self._gathering = asyncio.Lock()
+        self._open = False
+
+    def _check(self) -> None:
+        if not self._open:
+            raise AdapterError(f"{self.name}: the store is not open")
+
+    async def open(self, scope: Scope) -> None:
+        """An empty log; it lives in this object alone, so no other scope can be seen in it."""
+        if self._open:
+            raise AdapterError(f"{self.name}: the store is open already")
+        self._notes, self._encoding, self._rows = [], [], []
+        self._open = True
+
+    async def write(self, event: Event) -> None:
+        """Keep an event as one note; refuses text that is not valid Unicode and unknown roles."""
+        self._check()
+        try:
+            event.text.encode("utf-8")
+        except UnicodeEncodeError as error:
+            raise UnsupportedEvent(
+                f"{self.name}: the text has a lone surrogate at position {error.start}"
+            ) from error
+        note = self._note(event)
+        self._notes.append(note)
+        self._encoding.append(asyncio.create_task(self._encode(note.text)))
+
+    async def _encode(self, text: str) -> list[list[float]]:
+        return await self._embedder.encode([text])
+
+    def _note(self, event: Event) -> Note:
+        if isinstance(event, DocumentEvent):
+            day = event.event_time.date().isoformat()
+            text = f"[{event.author}, {day}] {event.text}"
+            return Note(text, "document", event.event_time, author=event.author)
+        return self._message(event)
+
+    def _message(self, event: MessageEvent) -> Note:
+        episode = event.episode or None
+        earlier = [n for n in self._notes if n.task_index == episode and n.kind != "document"]
+        replies = sum(n.kind == "agent_reply" for n in earlier)
+        match event.role:
+            case "user" if episode is not None and not earlier:
+                text = f"[Task {episode}] {event.text}"
+                return Note(text, "task", event.event_time, episode)
+            case "user":
+                text, kind, turn = f"User: {event.text}", "user_reply", replies
+            case "assistant":
+                text, kind, turn = f"Agent: {event.text}", "agent_reply", replies + 1
+            case _:
+                raise UnsupportedEvent(f"{self.name}: no message of role {event.role!r} is kept")
+        return Note(text, kind, event.event_time, episode, turn)
+
+    def visible(self) -> list[int]:
+        """Positions of the notes that a dump or a search can return, in order."""
+        return list(range(len(self._notes)))
+
+    async def rank(self, query: str, positions: Sequence[int]) -> npt.NDArray[np.float64]:
+        """One score a position, higher is nearer."""
+        raise NotImplementedError
+
+    async def search(self, query: str, k: int) -> list[MemoryItem]:
+        """The `k` best notes, nearest first; of equal scores the earlier note comes first."""
+        self._check()
+        if k < 1:
+            raise AdapterError(f"{self.name}: k is {k}, at least 1 is needed")
+        positions = self.visible()
+        if not positions:
+            return []
+        scores = await self.rank(query, positions)
+        best = np.argsort(-scores, kind="stable")[:k]
+        return [self._item(positions[i], float(scores[i])) for i in best]
+
+    async def dump(self) -> list[MemoryItem]:
+        """Every visible note in the order of writing."""
+        self._check()
+        return [self._item(position) for position in self.visible()]
+
+    def _item(self, position: int, score: float | None = None) -> MemoryItem:
+        note = self._notes[position]
+        return MemoryItem(
+            id=f"n{position + 1:06d}",
+            content=note.text,
+            event_time=note.event_time,
+            score=score,
+            fields=note.fields(),
+        )
+
+    def text(self, position: int) -> str:
+        """The text of a note."""
+        return self._notes[position].text
+
+    async def vectors(self) -> Vectors:
+        """Unit vectors of all notes, shape (notes, dimensions); waits for those under way."""
+        async with self._gathering:
+            while self._encoding:
+                under_way = list(self._encoding)
+                encoded = await asyncio.gather(*under_way)
+                self._rows += [np.asarray(rows[0], dtype=np.float32) for rows in encoded]
+                del self._encoding[: len(under_way)]
+        if not self._rows:
+            return np.zeros((0, self._embedder.dimensions), dtype=np.float32)
+        return np.stack(self._rows)
+
+    async def cosine(self, query: str, positions: Sequence[int]) -> npt.NDArray[np.float64]:
+        """Cosine of the query with the notes at these positions."""
+        target = np.asarray((await self._embedder.encode([query]))[0], dtype=np.float64)
+        chosen = (await self.vectors())[list(positions)].astype(np.float64)
+        scores: npt.NDArray[np.float64] = (chosen * target).sum(axis=1)
+        return scores
+
+    async def save(self, directory: Path) -> None:
+        """Write notes, vectors and an index with their hashes; equal logs give equal bytes."""
+        self._check()
+        lines = [
+            json.dumps(n.row(), ensure_ascii=False, sort_keys=True) + "\n" for n in self._notes
+        ]
+        notes = "".join(lines).encode()
+        buffer = io.BytesIO()
+        np.save(buffer, (await self.vectors())[: len(lines)], allow_pickle=False)
+        index = {
+            "format": FORMAT,
+            "system": self.name,
+            "embedder": self._embedder.name,
+            "count": len(lines),
+            NOTES: hashlib.sha256(notes).hexdigest(),
+            VECTORS: hashlib.sha256(buffer.getvalue()).hexdigest(),
+        }
+        (directory / NOTES).write_bytes(notes)
+        (directory / VECTORS).write_bytes(buffer.getvalue())
+        raw = json.dumps(index, indent=1, sort_keys=True) + "\n"
+        (directory / INDEX).write_text(raw, encoding="utf-8", newline="\n")
+
+    async def restore(self, directory: Path) -> None:
+        """Read a snapshot; encodes nothing. Raises `SnapshotError` when any part is off."""
+        self._check()
+        if self._notes:
+            raise SnapshotError(f"{self.name}: only an empty store can be restored")
+        index = self._index(directory)
+        notes, vectors = (self._part(directory, part, index) for part in (NOTES, VECTORS))
+        try:
+            loaded = [Note.from_row(json.loads(line)) for line in notes.decode().split("\n")[:-1]]
+            rows: Vectors = np.load(io.BytesIO(vectors), allow_pickle=False)
+        except (ValueError, KeyError, TypeError) as error:
+            raise SnapshotError(f"{directory}: unreadable snapshot ({error})") from error
+        if not len(loaded) == len(rows) == index["count"]:
+            raise SnapshotError(
+                f"{directory}: {index['count']} notes announced, {len(loaded)} notes and "
+                f"{len(rows)} vectors found"
+            )
+        self._notes, self._rows = loaded, list(rows)
+
+    def _index(self, directory: Path) -> dict[str, Any]:
+        path = directory / INDEX
+        try:
+            index: dict[str, Any] = json.loads(path.read_bytes())
+            found = (index["format"], index["system"], index["embedder"])
+        except FileNotFoundError as error:
+            raise SnapshotError(f"{path} is missing: no snapshot of {self.name}") from error
+        except (ValueError, KeyError, TypeError) as error:
+            raise SnapshotError(f"{path} is unreadable ({error})") from error
+        needed = (FORMAT, self.name, self._embedder.name)
+        if found != needed:
+            raise SnapshotError(f"{path} is of {found}, {needed} is needed")
+        return index
+
+    def _part(self, directory: Path, name: str, index: dict[str, Any]) -> bytes:
+        path = directory / name
+        if not path.is_file():
+            raise SnapshotError(f"{path} is missing")
+        raw = path.read_bytes()
+        if hashlib.sha256(raw).hexdigest() != index.get(name):
+            raise SnapshotError(f"{path} does not match the hash in {INDEX}")
+        return raw
+
+    async def close(self) -> None:
+        """Drop the log. Vectors under way are waited for: others may share their batch."""
+        self._open = False
+        await asyncio.gather(*self._encoding, return_exceptions=True)
+        self._notes, self._encoding, self._rows = [], [], []

@@ -1,0 +1,159 @@
+"""Which memory systems there are, and how one is made.
+
+Three kinds of name: a built-in, an installed package's entry point
+(`memprobe.memory_systems`), and `path/to/file.py:Class`. A class is imported
+when it is asked for, and a plug-in that is broken takes only itself out.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from adapters.memory import external
+from memprobe.errors import AdapterContractError, MemProbeError, MissingPrerequisite, UsageError
+from memprobe.ids import slug
+from memprobe.ports import Embedder, MemorySystem
+from memprobe.systems import ModelAccess, Services, SystemCard
+from memprobe.types import Protocol
+
+BUILT_IN: dict[str, str] = {
+    "nomem": "adapters.memory.nomem:NoMemory",
+    "longctx_full": "adapters.memory.longctx:LongContext",
+    "rag": "adapters.memory.rag:Rag",
+}
+"""Name and `module:Class` of each system that comes with MemProbe."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    cls: type
+    card: SystemCard
+
+
+class Registry:
+    """The source of systems of a run.
+
+    `models` gives the model access of one (system, user), for the systems whose
+    card says that they need a language model. `names` are resolved at once, so
+    that the slug of a `file.py:Class` is known before it is first asked for.
+    """
+
+    def __init__(
+        self,
+        embedder: Embedder,
+        protocol: Protocol = Protocol.STRICT,
+        models: Callable[[str, str], ModelAccess] | None = None,
+        *,
+        names: Sequence[str] = (),
+    ) -> None:
+        self._embedder = embedder
+        self._protocol = protocol
+        self._models = models
+        self._plugins = external.plugins()
+        self._entries: dict[str, _Entry] = {}
+        self._by_slug: dict[str, str] = {}
+        self._broken: dict[str, str] = {}
+        for name in names:
+            self.card(name)
+
+    def names(self) -> list[str]:
+        """Built-in systems and plug-ins, working or not."""
+        return [*BUILT_IN, *sorted(set(self._plugins) - set(BUILT_IN))]
+
+    def card(self, name: str) -> SystemCard:
+        """The card of a system.
+
+        `name` is a listed name, `path/to/file.py:Class`, or the slug of a path
+        seen before. Raises `UsageError` for an unknown name,
+        `AdapterContractError` for a class that is no memory system, and
+        `AdapterError` for one that fails to import.
+        """
+        return self._entry(name).card
+
+    def cards(self) -> list[SystemCard]:
+        """The cards of all listed systems that load; see `broken` for the others."""
+        found = []
+        for name in self.names():
+            try:
+                found.append(self.card(name))
+            except MemProbeError as error:
+                self._broken[name] = str(error)
+        return found
+
+    def broken(self) -> dict[str, str]:
+        """Listed systems that cannot be loaded, with the reason."""
+        self.cards()
+        return dict(self._broken)
+
+    def create(self, name: str, user: str) -> MemorySystem:
+        """A fresh, unopened store object for one user.
+
+        Raises `MissingPrerequisite` when the system needs a language model and
+        the run has none to give.
+        """
+        entry = self._entry(name)
+        return external.construct(entry.cls, self._services(entry.card, user), entry.card.origin)
+
+    def _services(self, card: SystemCard, user: str) -> Services:
+        models = None
+        if card.capabilities.needs_llm:
+            if self._models is None:
+                raise MissingPrerequisite(
+                    f"{card.name} needs a language model: pass --model, e.g. "
+                    "--model openai/gpt-5.4-mini or --model ollama/llama3.2"
+                )
+            models = self._models(card.name, user)
+        return Services(embedder=self._embedder, protocol=self._protocol, models=models)
+
+    def _entry(self, name: str) -> _Entry:
+        name = self._by_slug.get(name, name)
+        if name not in self._entries:
+            entry = self._load(name)
+            self._keep(name, entry)
+        return self._entries[name]
+
+    def _keep(self, name: str, entry: _Entry) -> None:
+        taken = self._by_slug.get(entry.card.name, name)
+        if entry.card.name in self.names() and name != entry.card.name:
+            taken = entry.card.name
+        if taken != name:
+            raise UsageError(
+                f"{name} would be called {entry.card.name!r} in the results, as {taken} is; "
+                "give its class another name or a card with another name"
+            )
+        self._by_slug[entry.card.name] = name
+        self._entries[name] = entry
+
+    def _load(self, name: str) -> _Entry:
+        if external.is_path_spec(name):
+            cls = external.load_path(name)
+            external.check_class(cls, name)
+            return _Entry(cls, external.card_of(cls, self._path_name(cls), name))
+        if name in BUILT_IN:
+            module, _, attribute = BUILT_IN[name].partition(":")
+            cls = getattr(importlib.import_module(module), attribute)
+            return _Entry(cls, external.card_of(cls, name, "built in"))
+        if name in self._plugins:
+            plugin = self._plugins[name]
+            cls = external.load_plugin(plugin)
+            external.check_class(cls, f"plug-in {name!r}")
+            return _Entry(cls, external.card_of(cls, slug(name), f"plug-in {plugin.value}"))
+        raise UsageError(self._unknown(name))
+
+    @staticmethod
+    def _path_name(cls: type) -> str:
+        card = getattr(cls, "card", None)
+        if card is not None and not isinstance(card, SystemCard):
+            raise AdapterContractError(f"{cls.__name__}.card is not a SystemCard")
+        return slug(card.name if card else external.snake(cls.__name__))
+
+    def _unknown(self, name: str) -> str:
+        near = difflib.get_close_matches(name, self.names(), n=1, cutoff=0.5)
+        hint = f" Did you mean {near[0]!r}?" if near else ""
+        return (
+            f"there is no memory system {name!r}.{hint} There are: {', '.join(self.names())}; "
+            "your own is named path/to/file.py:Class"
+        )
