@@ -18,7 +18,8 @@ class RunConfig(Frozen):
     """One run's settings. Everything that can change a figure is in here.
 
     `users` is a count (the first n in id order) or explicit ids; None means all.
-    `limit` bounds the tasks per user. `max_cost` is in US dollars.
+    `limit` bounds the tasks per user. `context_window` (tokens) overrides what is
+    known of the models, e.g. for a local server. `max_cost` is in US dollars.
     `coverage_threshold` is the share of scored items below which a ranking is
     refused; `error_threshold` the share of unscored items above which a run
     exits with 1. `seed` enters every simulated draw and bootstrap.
@@ -38,6 +39,7 @@ class RunConfig(Frozen):
     epochs: Positive = 1
     max_turns: Positive = 25
     max_connections: Positive = 64
+    context_window: Positive | None = None
     call_timeout: Annotated[float, Field(gt=0)] = 120.0
     max_cost: Annotated[float, Field(ge=0)] | None = None
     independent: bool = False

@@ -19,7 +19,8 @@ class CompletionCall:
     `json_schema` asks for a structured answer where the provider can give one.
     `role`, `variables` and `replicate` are for embedded models; a remote
     provider sends only model, messages and parameters. `timeout_s` bounds one
-    attempt.
+    attempt. `raw_messages` are a library's own messages (with tool calls or
+    content parts) and go out in place of `messages`.
     """
 
     model: str
@@ -30,6 +31,7 @@ class CompletionCall:
     role: Role | None = None
     variables: Mapping[str, JsonValue] = field(default_factory=dict)
     replicate: int = 0
+    raw_messages: tuple[Mapping[str, Any], ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +40,8 @@ class Completion:
 
     `text` is None when the provider sent no content (a refusal, or a reasoning
     model that spent its whole budget). `finish_reason` is the provider's word:
-    `stop`, `length`, `content_filter`, `tool_calls`.
+    `stop`, `length`, `content_filter`, `tool_calls`. `tool_calls` are the
+    model's calls in OpenAI's form.
     """
 
     text: str | None
@@ -46,6 +49,7 @@ class Completion:
     usage: Usage
     refusal: str | None = None
     flags: tuple[str, ...] = ()
+    tool_calls: tuple[Mapping[str, Any], ...] = ()
 
 
 class FaultKind(StrEnum):

@@ -1,0 +1,282 @@
+"""The model gateway: every question to every model goes through here, once.
+
+A question has a key. A finished completion of that key is in the ledger and is
+replayed; the same question asked twice at the same time is sent once; anything
+else is sent through `Sender`. Reading the answer is a pure function over the
+stored completion, so a replay ends as the first time did. An object belongs to
+one event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import BaseModel
+
+from adapters.models import questions, structured
+from adapters.models.prices import Price, price_of
+from adapters.models.provider import Provider
+from adapters.models.questions import Question, Salt
+from adapters.models.retry import RetryPolicy
+from adapters.models.sender import Sender
+from memprobe.chat import ChatReply, ChatRequest
+from memprobe.config import RunConfig
+from memprobe.errors import BudgetExceeded, CallFailed
+from memprobe.outcomes import Reason
+from memprobe.text import sanitize
+from memprobe.types import Asker, Role
+from storage.ledger import Ask, Ledger, LedgerEntry
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What a stored completion says: an answer, or the reason why there is none."""
+
+    text: str = ""
+    value: BaseModel | None = None
+    repaired: bool = False
+    reason: Reason | None = None
+    detail: str = ""
+
+
+def read(entry: LedgerEntry, kind: type[BaseModel] | None) -> Reading:
+    """The answer in a completion. Never an empty one, and never one that was cut off."""
+    usage = entry.usage
+    if entry.refusal:
+        return Reading(reason=Reason.REFUSAL, detail=entry.refusal[:400])
+    if entry.finish_reason == "content_filter":
+        return Reading(reason=Reason.REFUSAL, detail="stopped by the provider's content filter")
+    if entry.finish_reason == "length":
+        thought = f", {usage.reasoning_tokens} of them reasoning" if usage.reasoning_tokens else ""
+        detail = f"cut off after {usage.completion_tokens} completion tokens{thought}"
+        return Reading(reason=Reason.TRUNCATED, detail=detail)
+    text = entry.text or ""
+    if not text.strip():
+        return Reading(reason=Reason.INVALID_OUTPUT, detail="the answer is empty")
+    if kind is None:
+        return Reading(text=text)
+    try:
+        parsed = structured.parse(text, kind)
+    except structured.InvalidAnswer as error:
+        return Reading(text=text, reason=Reason.INVALID_OUTPUT, detail=sanitize(str(error))[0])
+    return Reading(text=text, value=parsed.value, repaired=parsed.repaired)
+
+
+@dataclass(frozen=True, slots=True)
+class _Asks:
+    """One asker's interest in one question."""
+
+    question: Question
+    asker: Asker
+    prompt: str
+    attempt: int
+
+    def reading(self, entry: LedgerEntry) -> Reading:
+        """How the completion reads for them; a library reads its own calls itself."""
+        if self.question.raw is not None:
+            return Reading(text=entry.text or "")
+        return read(entry, self.question.answer)
+
+    def ended(self, reading: Reading, hit: bool) -> Ask:
+        """The row for a call that was finished."""
+        outcome = reading.reason.value if reading.reason else "ok"
+        return self._row(hit, outcome, reading.detail, reading.repaired)
+
+    def failed(self, failure: CallFailed) -> Ask:
+        """The row for a call that brought no completion."""
+        return self._row(False, failure.reason.value, failure.detail, False)
+
+    def _row(self, hit: bool, outcome: str, detail: str, repaired: bool) -> Ask:
+        question = self.question
+        return Ask(
+            key=question.key,
+            asker=self.asker,
+            role=question.role,
+            model=question.model,
+            prompt=self.prompt,
+            attempt=self.attempt,
+            ledger_hit=hit,
+            outcome=outcome,
+            detail=detail,
+            repaired=repaired,
+        )
+
+
+@dataclass(slots=True)
+class _Flight:
+    """A question on its way, and how many wait for it."""
+
+    task: asyncio.Task[LedgerEntry]
+    waiting: int = 0
+
+
+class Gateway:
+    """`ChatModel` over a ledger and providers.
+
+    `providers` maps a model string's prefix (`embedded`) to a provider; `"*"`
+    answers for all others and is litellm when absent. `prices` is replaceable
+    for tests.
+    """
+
+    def __init__(
+        self,
+        config: RunConfig,
+        ledger: Ledger,
+        providers: Mapping[str, Provider],
+        *,
+        policy: RetryPolicy | None = None,
+        prices: Any = price_of,
+    ) -> None:
+        self.config = config
+        self.ledger = ledger
+        self._providers = {name.rstrip("/"): provider for name, provider in providers.items()}
+        self._sender = Sender(config, ledger, policy or RetryPolicy(), prices)
+        self._flights: dict[str, _Flight] = {}
+
+    @property
+    def new_calls(self) -> int:
+        """Completions that this process got from a provider, not from the ledger."""
+        return self._sender.new_calls
+
+    @property
+    def dropped_params(self) -> dict[str, dict[str, str | None]]:
+        """Parameters a model rejected: model -> parameter -> what it is called instead, or None."""
+        return self._sender.dropped
+
+    @property
+    def limits(self) -> dict[str, float]:
+        """The connection limit of each remote provider as it stands."""
+        return {name: limit.limit for name, limit in self._sender.limits.items()}
+
+    @property
+    def self_judged(self) -> bool:
+        """The model that helps the user also judges what was recovered."""
+        judge = self.model_for(Role.JUDGE)
+        return judge == self.model_for(Role.ASSISTANT) and not judge.startswith("embedded/")
+
+    def model_for(self, role: Role) -> str:
+        """The model string that answers this role."""
+        return self.config.model_of(role)
+
+    def window_for(self, role: Role) -> int | None:
+        """The role's context window in tokens; None when unknown or without limit."""
+        model = self.model_for(role)
+        if self.config.context_window is not None and not model.startswith("embedded/"):
+            return self.config.context_window
+        return self.provider_of(model).window(model)
+
+    def count_tokens(self, role: Role, text: str) -> int:
+        """Tokens of a text as the role's model counts them."""
+        model = self.model_for(role)
+        return self.provider_of(model).count_tokens(model, text)
+
+    def price_for(self, role: Role) -> Price | None:
+        """The price of the role's model; None when unknown."""
+        return price_of(self.model_for(role))
+
+    def provider_of(self, model: str) -> Provider:
+        """The provider that answers a model string."""
+        prefix = model.partition("/")[0]
+        provider = self._providers.get(prefix) or self._providers.get("*")
+        if provider is None:
+            from adapters.models.litellm_provider import LitellmProvider
+
+            provider = self._providers["*"] = LitellmProvider()
+        return provider
+
+    async def ask(self, request: ChatRequest) -> ChatReply:
+        """One answer, after at most one retry with more room and one corrective retry.
+
+        Raises `CallFailed` with the reason; `UsageError` when a cost limit is set
+        and the model's price is unknown.
+        """
+        model = self.model_for(request.role)
+        provider = self.provider_of(model)
+        salt = Salt(provider.salt, request.asker.system if self.config.independent else "")
+        question = questions.from_request(request, model, salt)
+        # An embedded model gives the same answer again, whatever it is told about it.
+        may_enlarge = may_correct = not model.startswith("embedded/")
+        attempt = 1
+        while True:
+            asks = _Asks(question, request.asker, request.prompt, attempt)
+            entry, hit = await self._completion(question, asks)
+            reading = read(entry, request.answer)
+            if hit:
+                self.ledger.note_nowait(asks.ended(reading, hit))
+            if reading.reason is None:
+                return ChatReply(
+                    call_id=question.key,
+                    model=model,
+                    text=reading.text,
+                    value=reading.value,
+                    usage=entry.usage,
+                    repaired=reading.repaired,
+                    sanitized=question.sanitized or "sanitized" in entry.flags,
+                    replayed=hit,
+                )
+            if reading.reason is Reason.TRUNCATED and may_enlarge:
+                may_enlarge = False
+                question = questions.enlarged(question, entry.usage.completion_tokens, salt)
+            elif reading.reason is Reason.INVALID_OUTPUT and may_correct:
+                may_correct = False
+                question = questions.corrected(question, reading.text, reading.detail, salt)
+            else:
+                raise CallFailed(reading.reason, reading.detail, question.key)
+            attempt += 1
+
+    async def complete_raw(self, question: Question, asker: Asker, prompt: str) -> LedgerEntry:
+        """A library's own call, as it stands: priced, limited, recorded and replayed, not read."""
+        asks = _Asks(question, asker, prompt, 1)
+        entry, hit = await self._completion(question, asks)
+        if hit:
+            self.ledger.note_nowait(asks.ended(asks.reading(entry), hit))
+        return entry
+
+    def salt_for(self, model: str, asker: Asker) -> Salt:
+        """What else is part of this asker's keys."""
+        system = asker.system if self.config.independent else ""
+        return Salt(self.provider_of(model).salt, system)
+
+    async def _completion(self, question: Question, asks: _Asks) -> tuple[LedgerEntry, bool]:
+        """The finished completion of a question, and whether it was there already."""
+        stored = self.ledger.get(question.key, messages=False)
+        if stored is not None:
+            return stored, True
+        flight = self._flights.get(question.key)
+        joined = flight is not None
+        if flight is None:
+            task = asyncio.create_task(self._fly(question, asks))
+            flight = self._flights[question.key] = _Flight(task)
+        flight.waiting += 1
+        try:
+            return await asyncio.shield(flight.task), joined
+        except BudgetExceeded:
+            raise
+        except CallFailed as failure:
+            self.ledger.note_nowait(asks.failed(failure))
+            raise CallFailed(failure.reason, failure.detail, question.key) from failure
+        finally:
+            flight.waiting -= 1
+            if flight.waiting == 0:
+                if self._flights.get(question.key) is flight:
+                    del self._flights[question.key]
+                # Nobody wants the answer any more: do not go on retrying for it.
+                flight.task.cancel()
+
+    async def _fly(self, question: Question, asks: _Asks) -> LedgerEntry:
+        provider = self.provider_of(question.model)
+        return await self._sender.send(
+            question, provider, lambda entry: asks.ended(asks.reading(entry), False)
+        )
+
+    async def close(self) -> None:
+        """End what is in flight, release the providers; the ledger is the caller's."""
+        tasks = [flight.task for flight in self._flights.values()]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        for provider in self._providers.values():
+            await provider.close()

@@ -1,0 +1,295 @@
+"""Remote models through litellm: one attempt a call, every failure as a `ProviderFault`.
+
+litellm is imported on first use and kept quiet: no telemetry, no price table
+over the network, no prints, no retries of its own.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from adapters.models.prices import table_row
+from adapters.models.provider import Completion, CompletionCall, FaultKind, ProviderFault
+from memprobe.errors import MissingPrerequisite
+from memprobe.text import flatten_content
+from memprobe.types import Usage
+
+# Providers whose API has `response_format: json_schema`; a server behind one of them that
+# refuses it is found out by its first answer.
+_SCHEMA_PREFIXES = frozenset(
+    {"openai", "azure", "hosted_vllm", "openai_like", "custom_openai", "litellm_proxy", "lm_studio"}
+)
+_PARAM = re.compile(
+    r"(response_format|json_schema|temperature|max_tokens|top_p|seed|frequency_penalty|"
+    r"presence_penalty|logprobs|stop|tool_choice|tools)"
+)
+
+
+@cache
+def _litellm() -> Any:
+    os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
+    folder = tokenizer_folder()
+    if folder is not None:
+        os.environ.setdefault("TIKTOKEN_CACHE_DIR", str(folder))
+    try:
+        import litellm
+    except ImportError as error:
+        raise MissingPrerequisite(
+            f"remote models need litellm ({error}); pip install 'litellm>=1.106.12,!=1.107.0'"
+        ) from error
+    litellm.telemetry = False
+    litellm.suppress_debug_info = True
+    litellm.drop_params = False
+    litellm.num_retries = 0
+    litellm.turn_off_message_logging = True
+    for name in ("LiteLLM", "LiteLLM Router", "LiteLLM Proxy", "litellm", "httpx", "openai"):
+        logging.getLogger(name).setLevel(logging.CRITICAL)
+    return litellm
+
+
+def tokenizer_folder() -> Path | None:
+    """Where litellm carries tiktoken's vocabularies, found without importing it."""
+    spec = find_spec("litellm")
+    if spec is None or spec.origin is None:
+        return None
+    folder = Path(spec.origin).parent / "litellm_core_utils" / "tokenizers"
+    return folder if folder.is_dir() else None
+
+
+class LitellmProvider:
+    """Any model string litellm knows; unknown models are sent as they are."""
+
+    salt = ""
+
+    def __init__(self) -> None:
+        self._encoders: dict[str, Any] = {}
+
+    async def complete(self, call: CompletionCall) -> Completion:
+        """One attempt; raises `ProviderFault`."""
+        litellm = _litellm()
+        arguments: dict[str, Any] = dict(call.params)
+        if call.json_schema is not None and self.takes_schema(call.model):
+            arguments["response_format"] = {
+                "type": "json_schema",
+                "json_schema": {"name": "answer", "schema": dict(call.json_schema), "strict": True},
+            }
+        messages: list[Any] = (
+            [dict(m) for m in call.raw_messages]
+            if call.raw_messages is not None
+            else [{"role": m.role, "content": m.content} for m in call.messages]
+        )
+        try:
+            response = await litellm.acompletion(
+                model=call.model,
+                messages=messages,
+                timeout=call.timeout_s,
+                num_retries=0,
+                max_retries=0,
+                **arguments,
+            )
+        except Exception as error:
+            raise fault_of(error, litellm) from error
+        return _completion(response)
+
+    @staticmethod
+    @cache
+    def takes_schema(model: str) -> bool:
+        """Whether a JSON schema is worth sending: by provider, else by litellm's table."""
+        if model.partition("/")[0] in _SCHEMA_PREFIXES:
+            return True
+        try:
+            return bool(_litellm().supports_response_schema(model=model))
+        except Exception:
+            return False
+
+    def window(self, model: str) -> int | None:
+        """The model's input window by litellm's table; None when unknown."""
+        row = table_row(model) or {}
+        window = row.get("max_input_tokens") or row.get("max_tokens")
+        return int(window) if window else None
+
+    def count_tokens(self, model: str, text: str) -> int:
+        """Tokens by tiktoken's bundled vocabularies (the nearest one), else 4 characters each."""
+        encoder = self._encoder(model)
+        if encoder is None:
+            return (len(text) + 3) // 4
+        return len(encoder.encode_ordinary(text))
+
+    def _encoder(self, model: str) -> Any:
+        name = _vocabulary(model.rpartition("/")[2])
+        if name not in self._encoders:
+            self._encoders[name] = _load_encoder(name)
+        return self._encoders[name]
+
+    async def close(self) -> None:
+        """Close litellm's connection pools."""
+        if _litellm.cache_info().currsize:
+            closing = getattr(_litellm(), "close_litellm_async_clients", None)
+            if closing is not None:
+                await closing()
+
+
+def _vocabulary(bare: str) -> str:
+    old = ("gpt-4-", "gpt-3.5", "text-embedding")
+    return "cl100k_base" if bare == "gpt-4" or bare.startswith(old) else "o200k_base"
+
+
+def _load_encoder(name: str) -> Any:
+    folder = tokenizer_folder()
+    if folder is None:
+        return None
+    os.environ.setdefault("TIKTOKEN_CACHE_DIR", str(folder))
+    for candidate in (name, "cl100k_base"):
+        if not _is_bundled(candidate):
+            continue
+        try:
+            import tiktoken
+
+            return tiktoken.get_encoding(candidate)
+        except Exception:
+            continue
+    return None
+
+
+def _is_bundled(name: str) -> bool:
+    """tiktoken downloads what its cache folder lacks; that must never happen here."""
+    import hashlib
+
+    folder = Path(os.environ.get("TIKTOKEN_CACHE_DIR", ""))
+    url = f"https://openaipublic.blob.core.windows.net/encodings/{name}.tiktoken"
+    return (folder / hashlib.sha1(url.encode()).hexdigest()).is_file()
+
+
+def _completion(response: Any) -> Completion:
+    choices = getattr(response, "choices", None) or []
+    if not choices:
+        raise ProviderFault(FaultKind.SERVER, "the response has no choices")
+    message = choices[0].message
+    text, skipped = flatten_content(message.content)
+    flags = ("non_text_parts",) if skipped else ()
+    calls = getattr(message, "tool_calls", None) or []
+    refusal = getattr(message, "refusal", None)
+    if refusal is None:
+        refusal = (getattr(message, "provider_specific_fields", None) or {}).get("refusal")
+    return Completion(
+        text=text,
+        finish_reason=choices[0].finish_reason or "stop",
+        usage=_usage(getattr(response, "usage", None)),
+        refusal=refusal,
+        flags=flags,
+        tool_calls=tuple(c.model_dump() if hasattr(c, "model_dump") else dict(c) for c in calls),
+    )
+
+
+def _usage(usage: Any) -> Usage:
+    if usage is None:
+        return Usage()
+    prompt = getattr(usage, "prompt_tokens_details", None)
+    completion = getattr(usage, "completion_tokens_details", None)
+    return Usage(
+        prompt_tokens=getattr(usage, "prompt_tokens", None),
+        cached_tokens=getattr(prompt, "cached_tokens", None),
+        completion_tokens=getattr(usage, "completion_tokens", None),
+        reasoning_tokens=getattr(completion, "reasoning_tokens", None),
+    )
+
+
+def fault_of(error: Exception, litellm: Any) -> ProviderFault:
+    """What an exception of litellm means."""
+    status = getattr(error, "status_code", None)
+    detail = str(getattr(error, "message", None) or error)
+    kind = _kind(error, litellm, status if isinstance(status, int) else None, detail)
+    param = _rejected(error, detail) if kind is FaultKind.BAD_REQUEST else None
+    if param is not None:
+        kind = FaultKind.REJECTED_PARAM
+    return ProviderFault(
+        kind,
+        detail,
+        status=status if isinstance(status, int) else None,
+        retry_after_s=retry_after(_headers(error)),
+        param=param,
+    )
+
+
+def _kind(error: Exception, litellm: Any, status: int | None, detail: str) -> FaultKind:
+    known: tuple[tuple[Any, FaultKind], ...] = (
+        (litellm.ContextWindowExceededError, FaultKind.CONTEXT_WINDOW),
+        (litellm.ContentPolicyViolationError, FaultKind.CONTENT_POLICY),
+        (litellm.RateLimitError, FaultKind.RATE_LIMIT),
+        (litellm.Timeout, FaultKind.TIMEOUT),
+        (litellm.AuthenticationError, FaultKind.AUTH),
+        (litellm.exceptions.PermissionDeniedError, FaultKind.AUTH),
+        (litellm.NotFoundError, FaultKind.BAD_REQUEST),
+        (litellm.BadRequestError, FaultKind.BAD_REQUEST),
+        (litellm.UnprocessableEntityError, FaultKind.BAD_REQUEST),
+        (litellm.ServiceUnavailableError, FaultKind.SERVER),
+    )
+    for kind, meaning in known:
+        if isinstance(error, kind):
+            return meaning
+    if status == 429:
+        return FaultKind.RATE_LIMIT
+    if isinstance(error, litellm.APIConnectionError) or "onnection error" in detail:
+        return FaultKind.CONNECTION
+    if status is not None and 400 <= status < 500 and status not in (408, 409):
+        return FaultKind.BAD_REQUEST
+    return FaultKind.SERVER
+
+
+def _rejected(error: Exception, detail: str) -> str | None:
+    """The parameter a 400 is about, from the provider's own field or its words."""
+    body = getattr(error, "body", None)
+    inner = body.get("error", body) if isinstance(body, dict) else {}
+    named = inner.get("param") if isinstance(inner, dict) else None
+    if not isinstance(named, str):
+        low = detail.lower()
+        about = ("unsupported", "not support", "unrecognized", "not permitted", "invalid schema")
+        if not any(word in low for word in about):
+            return None
+        found = _PARAM.search(low)
+        named = found.group(1) if found else None
+    if named is None:
+        return None
+    top = named.partition(".")[0]
+    return "response_format" if top in ("json_schema", "response_format", "text") else top
+
+
+def _headers(error: Exception) -> Mapping[str, str]:
+    for holder in (
+        getattr(error, "response", None),
+        error,
+        getattr(error.__cause__, "response", None),
+        getattr(error.__context__, "response", None),
+    ):
+        for name in ("headers", "litellm_response_headers"):
+            headers = getattr(holder, name, None)
+            if headers is not None and any("retry-after" in k.lower() for k in headers):
+                return {str(k).lower(): str(v) for k, v in headers.items()}
+    return {}
+
+
+def retry_after(headers: Mapping[str, str], now: datetime | None = None) -> float | None:
+    """Seconds a Retry-After header asks for, given as seconds or as an HTTP date."""
+    raw = next((v for k, v in headers.items() if k.lower().endswith("retry-after")), None)
+    if raw is None:
+        return None
+    try:
+        return max(0.0, float(raw))
+    except ValueError:
+        pass
+    try:
+        moment = parsedate_to_datetime(raw)
+    except (TypeError, ValueError):
+        return None
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    return max(0.0, (moment - (now or datetime.now(UTC))).total_seconds())
