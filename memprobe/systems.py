@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
+from typing import Protocol as Port
 
 from memprobe.ports import Capabilities, Embedder, MemorySystem
 from memprobe.types import Frozen, Protocol
@@ -57,3 +58,15 @@ class SystemCard(Frozen):
 
 Factory = Callable[[Services], MemorySystem]
 """Makes one store's object; it is opened afterwards."""
+
+
+class SystemSource(Port):
+    """Where a run's systems come from."""
+
+    def card(self, name: str) -> SystemCard:
+        """The card of a system; raises `UsageError` when there is none."""
+        ...
+
+    def create(self, name: str, user: str) -> MemorySystem:
+        """A fresh, unopened store object for one user."""
+        ...

