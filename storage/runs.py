@@ -196,6 +196,12 @@ class RunStore:
         base = os.environ.get("MEMPROBE_WORK_DIR") or Path(tempfile.gettempdir()) / "memprobe-work"
         return Path(base) / slug(self.location)
 
+    def scratch(self) -> Path:
+        """The local folder of what can be made again from the artifacts and the ledger."""
+        folder = self._work_root()
+        folder.mkdir(parents=True, exist_ok=True)
+        return folder
+
     def commit(
         self, unit: Unit, fingerprint: str, tables: Mapping[str, Sequence[Mapping[str, Any]]]
     ) -> None:

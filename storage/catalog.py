@@ -1,0 +1,213 @@
+"""The catalog: DuckDB views over a run's Parquet, rebuilt any time, opened read-only.
+
+A local run's views read its files where they are. A run in an object store is
+copied into the catalog as tables, so that it can be queried without access to
+the store. Views and macros are in `storage/views/*.sql`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import threading
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+
+from memprobe.errors import StorageError, UsageError
+from storage.runs import ARTIFACTS, RunStore
+from storage.schemas import SCHEMAS
+
+CATALOG = "memprobe.duckdb"
+
+_SQL_TYPES = {
+    pa.string(): "VARCHAR",
+    pa.int32(): "INTEGER",
+    pa.int64(): "BIGINT",
+    pa.float64(): "DOUBLE",
+    pa.bool_(): "BOOLEAN",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class QueryResult:
+    """Column names, DuckDB type names, and rows as tuples of Python values."""
+
+    columns: tuple[str, ...]
+    types: tuple[str, ...]
+    rows: list[tuple[Any, ...]]
+
+    def dicts(self) -> list[dict[str, Any]]:
+        """The rows as dicts."""
+        return [dict(zip(self.columns, row, strict=True)) for row in self.rows]
+
+
+def quoted(text: str) -> str:
+    """A text as an SQL literal."""
+    return "'" + text.replace("'", "''") + "'"
+
+
+def _escaped(folder: Path) -> str:
+    """A folder as the beginning of a pattern; its own name may hold `*`, `?` or `[`."""
+    return "".join(f"[{c}]" if c in "*?[" else c for c in folder.as_posix())
+
+
+def _glob(folder: Path) -> str:
+    return f"{_escaped(folder)}/**/*.parquet"
+
+
+def view_statements() -> list[str]:
+    """The SQL of the analysis views, in order."""
+    folder = resources.files("storage").joinpath("views")
+    files = sorted((f for f in folder.iterdir() if f.name.endswith(".sql")), key=lambda f: f.name)
+    return [file.read_text(encoding="utf-8") for file in files]
+
+
+def _has_parts(run: RunStore, table: str) -> bool:
+    if run.path is None:
+        return bool(run.parts(table))
+    return next((run.path / ARTIFACTS / table).rglob("*.parquet"), None) is not None
+
+
+def add_tables(connection: duckdb.DuckDBPyConnection, run: RunStore) -> None:
+    """Make each table of the run available under its name, typed even where it is empty."""
+    for table, schema in SCHEMAS.items():
+        if not _has_parts(run, table):
+            columns = ", ".join(f'NULL::{_SQL_TYPES[f.type]} AS "{f.name}"' for f in schema)
+            connection.execute(f'CREATE VIEW "{table}" AS SELECT {columns} WHERE false')
+        elif run.path is not None:
+            source = quoted(_glob(run.path / ARTIFACTS / table))
+            connection.execute(
+                f'CREATE VIEW "{table}" AS SELECT * FROM '
+                f"read_parquet({source}, hive_partitioning = false)"
+            )
+        else:
+            connection.register("incoming", run.scan(table))
+            connection.execute(f'CREATE TABLE "{table}" AS SELECT * FROM incoming')
+            connection.unregister("incoming")
+
+
+def connect(run: RunStore) -> duckdb.DuckDBPyConnection:
+    """An in-memory connection with the run's tables and views, for the stages."""
+    connection = duckdb.connect()
+    add_tables(connection, run)
+    for statement in view_statements():
+        connection.execute(statement)
+    return connection
+
+
+def _signature(run: RunStore) -> str:
+    """Changes when the catalog has to be built again: moved, new tables, other views."""
+    digest = hashlib.sha256(repr((duckdb.__version__, view_statements())).encode())
+    digest.update(run.location.encode())
+    for table in SCHEMAS:
+        if run.path is None:
+            sizes = [(path, run.files.size(path)) for path in run.parts(table)]
+            digest.update(repr((table, sizes)).encode())
+        else:
+            digest.update(repr((table, _has_parts(run, table))).encode())
+    return digest.hexdigest()
+
+
+def catalog_path(run: RunStore) -> Path:
+    """Where the run's catalog lies on this machine."""
+    return (run.path or run.scratch()) / CATALOG
+
+
+def build_catalog(run: RunStore) -> Path:
+    """Write the catalog and return its path; an open reader keeps the one it has."""
+    target = catalog_path(run)
+    temporary = target.with_name(f".{CATALOG}.{os.getpid()}.{threading.get_ident()}.tmp")
+    temporary.unlink(missing_ok=True)
+    try:
+        with duckdb.connect(temporary) as connection:
+            add_tables(connection, run)
+            for statement in view_statements():
+                connection.execute(statement)
+            connection.execute(
+                "CREATE TABLE catalog_info AS SELECT ? AS signature", [_signature(run)]
+            )
+            connection.execute("CHECKPOINT")
+        temporary.replace(target)
+    except duckdb.Error as error:
+        raise StorageError(f"{target} could not be built: {error}") from error
+    finally:
+        temporary.unlink(missing_ok=True)
+    if run.path is None:
+        run.files.write(CATALOG, target.read_bytes())
+    return target
+
+
+def _is_current(run: RunStore, path: Path) -> bool:
+    if not path.exists():
+        return False
+    try:
+        with duckdb.connect(path, read_only=True) as connection:
+            found = connection.execute("SELECT signature FROM catalog_info").fetchone()
+    except duckdb.Error:
+        return False
+    return found is not None and found[0] == _signature(run)
+
+
+def ensure_catalog(run: RunStore) -> Path:
+    """The run's catalog, built when it is missing, damaged or out of date."""
+    path = catalog_path(run)
+    return path if _is_current(run, path) else build_catalog(run)
+
+
+def _open_read_only(run: RunStore, path: Path) -> duckdb.DuckDBPyConnection:
+    connection = duckdb.connect(path, read_only=True)
+    connection.execute("SET python_enable_replacements = false")
+    connection.execute("SET autoinstall_known_extensions = false")
+    if run.path is not None:
+        # The folder, what a symbolic link in it leads to, and its spelling in the views' patterns.
+        folders = {run.path.as_posix(), run.path.resolve().as_posix(), _escaped(run.path)}
+        listed = ", ".join(quoted(folder) for folder in sorted(folders))
+        connection.execute(f"SET allowed_directories = [{listed}]")
+    connection.execute("SET enable_external_access = false")
+    connection.execute("SET lock_configuration = true")
+    return connection
+
+
+_READING = ("SELECT", "EXPLAIN")
+
+
+def query(run: RunStore, sql: str) -> QueryResult:
+    """Run one reading statement over a run.
+
+    The database is opened read-only and no file outside the run can be read.
+    Raises `UsageError` with DuckDB's message for a statement that is wrong, that
+    changes anything, or that is more than one.
+    """
+    try:
+        statements = duckdb.extract_statements(sql)
+    except duckdb.Error as error:
+        raise UsageError(_explain(error)) from error
+    if len(statements) != 1:
+        raise UsageError(f"one statement at a time; this is {len(statements)}")
+    kind = str(statements[0].type).rsplit(".", 1)[-1]
+    if kind not in _READING:
+        raise UsageError(f"only reading statements such as SELECT; this is {kind}")
+    with _open_read_only(run, ensure_catalog(run)) as connection:
+        try:
+            cursor = connection.execute(sql)
+            description = cursor.description or []
+            rows = cursor.fetchall()
+        except duckdb.Error as error:
+            raise UsageError(_explain(error)) from error
+    return QueryResult(
+        tuple(str(column[0]) for column in description),
+        tuple(str(column[1]) for column in description),
+        rows,
+    )
+
+
+def _explain(error: duckdb.Error) -> str:
+    message = str(error).strip()
+    if 'near "case"' in message:
+        message += '\nCASE is an SQL keyword: write "case"(user, dimension) or case_file(...)'
+    return message

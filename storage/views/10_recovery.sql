@@ -1,0 +1,127 @@
+-- Recovery: B is the mean over users of the unweighted mean of a user's category means,
+-- taken over scored items; `n_scored` of `n_total` items could be scored.
+CREATE VIEW user_recovery AS
+WITH by_category AS (
+    SELECT layer, system, access_mode, k, user_id, category,
+           avg(score) FILTER (status = 'scored') AS mean,
+           count(*) FILTER (status = 'scored') AS n_scored,
+           count(*) AS n_total
+    FROM verdicts
+    GROUP BY ALL
+)
+SELECT layer, system, access_mode, k, user_id,
+       avg(mean) AS b,
+       sum(n_scored)::BIGINT AS n_scored,
+       sum(n_total)::BIGINT AS n_total
+FROM by_category
+GROUP BY ALL;
+
+CREATE VIEW user_preference AS
+WITH by_turn AS (
+    SELECT system, user_id, epoch, episode, turn,
+           avg(score) FILTER (status = 'scored') AS score
+    FROM preference_scores
+    GROUP BY ALL
+)
+SELECT system, user_id, avg(score) AS d, count(score) AS n_turns_scored, count(*) AS n_turns
+FROM by_turn
+GROUP BY ALL;
+
+CREATE VIEW user_footprint AS
+WITH stores AS (
+    SELECT DISTINCT system, user_id, epoch FROM episodes
+),
+sizes AS (
+    SELECT system, user_id, epoch, count(*) AS items, sum(chars) AS chars
+    FROM memory_items
+    GROUP BY ALL
+),
+users AS (
+    SELECT s.system, s.user_id, avg(coalesce(z.items, 0)) AS items,
+           sum(z.chars) / nullif(sum(z.items), 0) AS chars
+    FROM stores s
+    LEFT JOIN sizes z USING (system, user_id, epoch)
+    GROUP BY ALL
+)
+FROM users;
+
+CREATE VIEW user_rollout AS
+SELECT system, user_id,
+       avg(CASE WHEN end_reason = 'satisfied' THEN 1.0 ELSE 0.0 END)
+           FILTER (status = 'scored') AS a,
+       avg(n_turns) FILTER (status = 'scored') AS c,
+       avg(n_turns) FILTER (status = 'scored' AND end_reason = 'satisfied') AS c_satisfied,
+       count(*) FILTER (status = 'scored') AS n_scored,
+       count(*) AS n_total
+FROM episodes
+GROUP BY ALL;
+
+CREATE VIEW rollout_summary AS
+SELECT r.system, count(*) AS n_users,
+       sum(r.n_scored)::BIGINT AS n_scored, sum(r.n_total)::BIGINT AS n_total,
+       100 * avg(r.a) AS a_pct, avg(r.c) AS c_mean, avg(r.c_satisfied) AS c_satisfied_mean,
+       avg(p.d) AS d_mean, avg(f.items) AS items_mean, avg(f.chars) AS chars_mean
+FROM user_rollout r
+LEFT JOIN user_preference p USING (system, user_id)
+LEFT JOIN user_footprint f USING (system, user_id)
+GROUP BY ALL
+ORDER BY r.system;
+
+-- The interval is the stored cluster bootstrap; it is shown only while it belongs to these scores.
+CREATE VIEW recovery_summary_layers AS
+WITH b AS (
+    SELECT layer, system, access_mode, k, count(b) AS n_users,
+           sum(n_scored)::BIGINT AS n_scored, sum(n_total)::BIGINT AS n_total,
+           avg(b) AS b_mean, stddev_samp(b) AS b_std
+    FROM user_recovery
+    GROUP BY ALL
+)
+SELECT b.layer, b.system, b.access_mode, b.k, b.n_users, b.n_scored, b.n_total,
+       b.b_mean, b.b_std, m.lo AS b_lo, m.hi AS b_hi,
+       r.a_pct, r.c_mean, r.d_mean, r.items_mean, r.chars_mean
+FROM b
+LEFT JOIN rollout_summary r USING (system)
+LEFT JOIN metrics m
+    ON m.metric = 'B' AND m.category IS NULL
+    AND m.layer = b.layer AND m.system = b.system AND m.access_mode = b.access_mode
+    AND m.k IS NOT DISTINCT FROM b.k
+    AND m.n_scored = b.n_scored AND m.n_total = b.n_total AND abs(m.value - b.b_mean) < 1e-9
+ORDER BY b.layer, b.access_mode, b.k NULLS FIRST, b.b_mean DESC NULLS LAST, b.system;
+
+CREATE VIEW recovery_summary AS
+SELECT * EXCLUDE (layer) FROM recovery_summary_layers WHERE layer = 'base';
+
+CREATE VIEW recovery_by_category_layers AS
+WITH by_user AS (
+    SELECT layer, system, access_mode, k, category, user_id,
+           avg(score) FILTER (status = 'scored') AS mean,
+           count(*) FILTER (status = 'scored') AS n_scored,
+           count(*) AS n_total
+    FROM verdicts
+    GROUP BY ALL
+)
+SELECT layer, system, access_mode, k, category, count(mean) AS n_users,
+       sum(n_scored)::BIGINT AS n_scored, sum(n_total)::BIGINT AS n_total,
+       avg(mean) AS b_mean, stddev_samp(mean) AS b_std
+FROM by_user
+GROUP BY ALL
+ORDER BY layer, system, access_mode, k NULLS FIRST, category;
+
+CREATE VIEW recovery_by_category AS
+SELECT * EXCLUDE (layer) FROM recovery_by_category_layers WHERE layer = 'base';
+
+-- Recovery rate: of what the memory was given, the share that could be rebuilt.
+CREATE VIEW attribution_counts AS
+WITH counted AS (
+    SELECT system, access_mode, k, label, count(*) AS n
+    FROM attributions
+    WHERE layer = 'base'
+    GROUP BY ALL
+)
+SELECT system, access_mode, k, label, n,
+       n / sum(n) OVER w AS share,
+       sum(n) FILTER (label = 'ok') OVER w
+           / nullif(sum(n) FILTER (label IN ('ok', 'memory_failure')) OVER w, 0) AS recovery_rate
+FROM counted
+WINDOW w AS (PARTITION BY system, access_mode, k)
+ORDER BY system, access_mode, k NULLS FIRST, n DESC, label;
