@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Literal
 
 from pydantic import Field, field_validator
 
+from memprobe.errors import UsageError
 from memprobe.types import AccessMode, Frozen, Protocol, Role
 
 Positive = Annotated[int, Field(gt=0)]
@@ -66,3 +68,85 @@ class RunConfig(Frozen):
     def model_of(self, role: Role) -> str:
         """The model string configured for a role."""
         return self.model_roles.get(role, self.model)
+
+
+RESULT_FIELDS = (
+    "suite",
+    "dataset",
+    "limit",
+    "protocol",
+    "epochs",
+    "max_turns",
+    "context_window",
+    "independent",
+    "seed",
+)
+"""Fields that cannot change within a run: what was measured before would be of another kind."""
+
+
+def merge_config(old: RunConfig, new: RunConfig, known: Sequence[str] | None = None) -> RunConfig:
+    """The settings of an existing run that is started again with `new`.
+
+    Systems, users, k and access modes are extended, limits and thresholds are
+    taken from `new`. Raises `UsageError` naming every field that would change a
+    figure, old value against new. `known` are the data set's user ids, needed
+    only to join a count of users with explicit ids.
+    """
+    changed = [
+        f"{name}: {_text(getattr(old, name))} in the run, {_text(getattr(new, name))} now"
+        for name in RESULT_FIELDS
+        if getattr(old, name) != getattr(new, name)
+    ]
+    moved = [role for role in Role if old.model_of(role) != new.model_of(role)]
+    if moved and len({(old.model_of(r), new.model_of(r)) for r in Role}) == 1:
+        changed.append(f"model: {old.model} in the run, {new.model} now")
+    else:
+        changed += [
+            f"model of {role.value}: {old.model_of(role)} in the run, {new.model_of(role)} now"
+            for role in moved
+        ]
+    if changed:
+        lines = "\n  ".join(changed)
+        raise UsageError(
+            f"run {old.name!r} exists with other settings, and its figures would mix:\n  {lines}\n"
+            f"`memprobe resume {old.name}` goes on with the run's own settings; for the new ones "
+            "choose another name with --run"
+        )
+    return new.model_copy(
+        update={
+            "name": old.name,
+            "systems": _union(old.systems, new.systems),
+            "users": _merge_users(old, new, known),
+            "k": tuple(sorted({*old.k, *new.k})),
+            "access": tuple(m for m in AccessMode if m in {*old.access, *new.access}),
+        }
+    )
+
+
+def _text(value: object) -> str:
+    return "none" if value is None else str(value)
+
+
+def _union(old: Sequence[str], new: Sequence[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys([*old, *new]))
+
+
+def _merge_users(
+    old: RunConfig, new: RunConfig, known: Sequence[str] | None
+) -> int | tuple[str, ...] | None:
+    first, second = old.users, new.users
+    if first is None or second is None:
+        return None
+    if isinstance(first, int) and isinstance(second, int):
+        return max(first, second)
+    if isinstance(first, tuple) and isinstance(second, tuple):
+        return _union(first, second)
+    if known is None:
+        raise UsageError(
+            f"run {old.name!r} has users {_text(first)}, the command {_text(second)}; give both "
+            "as a count or both as ids"
+        )
+    ids = [known[:u] if isinstance(u, int) else u for u in (first, second)]
+    wanted = set(ids[0]) | set(ids[1])
+    rest = wanted - set(known)
+    return tuple([u for u in known if u in wanted] + sorted(rest))

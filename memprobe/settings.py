@@ -1,0 +1,467 @@
+"""Settings: flag, then environment, then `.env`, then file, then default; each with its origin.
+
+Every option `--max-cost` has a variable `MEMPROBE_MAX_COST` and a key `max_cost`
+in the `[memprobe]` table of `memprobe.toml`. An empty variable counts as not set.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import re
+import tomllib
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import ValidationError
+
+from memprobe.config import RunConfig
+from memprobe.errors import SettingsError
+from memprobe.types import Frozen, Role
+
+PREFIX = "MEMPROBE_"
+FILE = "memprobe.toml"
+TABLE = "memprobe"
+DOTENV = ".env"
+
+
+class Settings(Frozen):
+    """Where things lie and how the program behaves; nothing in here changes a figure.
+
+    `runs` is a folder or any fsspec URL, `ledger` an SQLAlchemy URL, `work_dir`
+    the local folder for checkpoints of runs in an object store. `no_server`
+    refuses to start a Prefect server: the one at `PREFECT_API_URL` is used.
+    """
+
+    runs: str = "runs"
+    ledger: str = ""
+    work_dir: str | None = None
+    log_level: Literal["debug", "info", "warning", "error"] = "warning"
+    no_server: bool = False
+    debug: bool = False
+
+
+Panel = Literal["What is measured", "Models", "Limits", "Where and how"]
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One option: its key, what it does, and the field that it fills."""
+
+    name: str
+    help: str
+    metavar: str
+    panel: Panel
+    field: str = ""
+    many: bool = False
+    """Given several times on the command line; a list or a table in the file."""
+
+    @property
+    def flag(self) -> str:
+        return "--" + self.name.replace("_", "-")
+
+    @property
+    def variable(self) -> str:
+        return PREFIX + self.name.upper()
+
+    @property
+    def target(self) -> str:
+        return self.field or self.name
+
+    @property
+    def model(self) -> type[Frozen]:
+        return Settings if self.target in Settings.model_fields else RunConfig
+
+    @property
+    def boolean(self) -> bool:
+        return self.model.model_fields[self.target].annotation is bool
+
+    @property
+    def default(self) -> Any:
+        return self.model.model_fields[self.target].get_default(call_default_factory=True)
+
+
+_ROLES = ", ".join(role.value for role in Role)
+
+RUN_OPTIONS = (
+    Option(
+        "systems",
+        "Memory systems, separated by commas; `memprobe systems` lists them.",
+        "A,B",
+        "What is measured",
+    ),
+    Option(
+        "users",
+        "How many users (the first in id order), or ids separated by commas, or `all`.",
+        "N|IDS",
+        "What is measured",
+    ),
+    Option(
+        "dataset",
+        "Folder of a recovery data set; the bundled users when not given.",
+        "DIR",
+        "What is measured",
+    ),
+    Option(
+        "limit",
+        "At most so many tasks a user, spread over the categories.",
+        "N",
+        "What is measured",
+    ),
+    Option(
+        "access",
+        "How readers reach a store: dump_all, retrieve, or both.",
+        "MODES",
+        "What is measured",
+    ),
+    Option(
+        "k",
+        "How many items a retrieval returns; several values are measured in one pass.",
+        "K,K",
+        "What is measured",
+    ),
+    Option(
+        "protocol",
+        "strict measures soundly; paper reproduces the published procedure, faults included.",
+        "strict|paper",
+        "What is measured",
+    ),
+    Option("epochs", "Repetitions of every rollout.", "N", "What is measured"),
+    Option("max_turns", "Turns after which an episode ends.", "N", "What is measured"),
+    Option("seed", "Enters every simulated draw and every bootstrap.", "N", "What is measured"),
+    Option(
+        "model",
+        "Model for every role: a litellm model string, or embedded/default (no key, no server).",
+        "MODEL",
+        "Models",
+    ),
+    Option(
+        "model_role",
+        f"Model for one role, ROLE=MODEL; may be repeated. Roles: {_ROLES}.",
+        "ROLE=MODEL",
+        "Models",
+        field="model_roles",
+        many=True,
+    ),
+    Option(
+        "independent",
+        "Let every system sample its own answers, even to the very same question.",
+        "",
+        "Models",
+    ),
+    Option(
+        "context_window",
+        "Tokens of the reader's context window; what is known of the model when not given.",
+        "TOKENS",
+        "Limits",
+    ),
+    Option("max_connections", "Calls under way at once, per provider.", "N", "Limits"),
+    Option("call_timeout", "Seconds after which a call is given up.", "SECONDS", "Limits"),
+    Option(
+        "max_cost",
+        "US dollars; the call that would pass it is not made and the run stays resumable.",
+        "USD",
+        "Limits",
+    ),
+    Option(
+        "coverage_threshold",
+        "Share of scored items below which a ranking is refused.",
+        "SHARE",
+        "Limits",
+    ),
+    Option(
+        "error_threshold",
+        "Share of unscored items above which a run exits with 1.",
+        "SHARE",
+        "Limits",
+    ),
+)
+COMMON_OPTIONS = (
+    Option("runs", "Folder or fsspec URL that holds the runs.", "DIR|URL", "Where and how"),
+    Option(
+        "ledger",
+        "SQLAlchemy URL of the call ledger; ledger.sqlite in the runs folder when not given.",
+        "URL",
+        "Where and how",
+    ),
+    Option(
+        "work_dir",
+        "Local folder for checkpoints when the runs are in an object store.",
+        "DIR",
+        "Where and how",
+    ),
+    Option("log_level", "What is logged to stderr.", "LEVEL", "Where and how"),
+    Option(
+        "no_server",
+        "Never start a Prefect server; use the one at PREFECT_API_URL.",
+        "",
+        "Where and how",
+    ),
+    Option("debug", "Show the traceback of an error.", "", "Where and how"),
+)
+OPTIONS = RUN_OPTIONS + COMMON_OPTIONS
+BY_NAME = {option.name: option for option in OPTIONS}
+ELSEWHERE = {PREFIX + "CONFIG"}
+"""Variables of ours that are no option of a run."""
+
+Source = Literal["flag", "environment", ".env", "file", "default"]
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where a value came from: the kind of place, and its name there."""
+
+    source: Source
+    where: str
+
+
+@dataclass(frozen=True, slots=True)
+class Resolved:
+    """All values with their origins, and what looked like a slip on the way."""
+
+    settings: Settings
+    values: dict[str, Any]
+    origins: dict[str, Origin]
+    file: Path | None = None
+    warnings: tuple[str, ...] = ()
+    dotenv: dict[str, str] = field(default_factory=dict)
+    """Variables of `.env` that are not ours, e.g. a provider's key; never shown."""
+
+    def config(self, name: str) -> RunConfig:
+        """The settings of a run of that name."""
+        fields = {o.target: self.values[o.name] for o in RUN_OPTIONS}
+        try:
+            return RunConfig(name=name, **fields)
+        except ValidationError as error:
+            raise SettingsError(_problem(error)) from error
+
+    def given(self) -> set[str]:
+        """Names of the options that are not at their default."""
+        return {name for name, origin in self.origins.items() if origin.source != "default"}
+
+
+def resolve(
+    flags: Mapping[str, Any],
+    *,
+    environ: Mapping[str, str],
+    folder: Path,
+    file: str | Path | None = None,
+) -> Resolved:
+    """Look up every option; `folder` is where `.env` and `memprobe.toml` are searched.
+
+    The text `none` sets an optional value back to nothing. A flag of None (or an empty list) is not given. Raises `SettingsError` naming
+    every place that was looked at and the one that holds the bad value.
+    """
+    dotenv = _dotenv(folder / DOTENV)
+    chosen = file or environ.get(PREFIX + "CONFIG") or dotenv.get(PREFIX + "CONFIG")
+    path, table = _table(Path(chosen) if chosen else folder / FILE, required=bool(chosen))
+    places: tuple[tuple[Source, str, Mapping[str, Any]], ...] = (
+        ("flag", "", flags),
+        ("environment", "", environ),
+        (".env", str(folder / DOTENV), dotenv),
+        ("file", str(path or folder / FILE), table),
+    )
+    values: dict[str, Any] = {}
+    origins: dict[str, Origin] = {}
+    for option in OPTIONS:
+        found: tuple[Any, Origin] | None = None
+        trail: list[tuple[Origin, str]] = []
+        for source, name, mapping in places:
+            origin = Origin(source, _where(option, source, name))
+            raw = mapping.get(option.variable if source in ("environment", ".env") else option.name)
+            if raw is None or raw == "" or raw == [] or raw == ():
+                trail.append((origin, "not given"))
+                continue
+            trail.append((origin, redact(_display(raw))))
+            if found is None:
+                found = (raw, origin)
+        trail.append((Origin("default", "default"), _display(option.default)))
+        if found is None:
+            values[option.name] = option.default
+            origins[option.name] = Origin("default", "default")
+            continue
+        raw, origin = found
+        try:
+            values[option.name] = _checked(option, raw)
+        except (ValidationError, ValueError) as error:
+            raise SettingsError(_bad_value(option, origin, trail, error)) from error
+        origins[option.name] = origin
+    if not values["ledger"]:
+        home = "runs" if "://" in values["runs"] else values["runs"]
+        values["ledger"] = f"sqlite:///{Path(home) / 'ledger.sqlite'}"
+    settings = Settings(**{name: values[name] for name in Settings.model_fields})
+    return Resolved(
+        settings=settings,
+        values=values,
+        origins=origins,
+        file=path,
+        warnings=(*_strangers(environ, ""), *_strangers(dotenv, str(folder / DOTENV))),
+        dotenv={k: v for k, v in dotenv.items() if not k.startswith(PREFIX)},
+    )
+
+
+def load_settings() -> tuple[Settings, dict[str, Any]]:
+    """The settings of this process without any flag, and the fields of a run's configuration.
+
+    For flows that a worker starts: environment, `.env` and file of the current folder.
+    """
+    resolved = resolve({}, environ=os.environ, folder=Path())
+    return resolved.settings, {o.target: resolved.values[o.name] for o in RUN_OPTIONS}
+
+
+def shown(resolved: Resolved, name: str) -> str:
+    """A value as text that may be printed: passwords in URLs are hidden."""
+    return redact(_display(resolved.values[name]))
+
+
+def redact(text: str) -> str:
+    """Hide the password of any URL in a text."""
+    return re.sub(r"(://[^:/@\s]*):[^@/\s]+@", r"\1:***@", text)
+
+
+def nearest(name: str, known: Collection[str]) -> str:
+    """`; did you mean ...?` when something known is close, else nothing."""
+    close = difflib.get_close_matches(name, sorted(known), n=1, cutoff=0.6)
+    return f"; did you mean {close[0]!r}?" if close else ""
+
+
+def _where(option: Option, source: Source, place: str) -> str:
+    match source:
+        case "flag":
+            return option.flag
+        case "environment":
+            return option.variable
+        case ".env":
+            return f"{option.variable} in {place}"
+        case _:
+            return f"{option.name} in {place}"
+
+
+def _display(value: Any) -> str:
+    if value is None:
+        return "(none)"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, Mapping):
+        return ",".join(f"{k}={v}" for k, v in value.items()) or "(none)"
+    if isinstance(value, (list, tuple)):
+        return ",".join(str(item) for item in value) or "(none)"
+    return str(value)
+
+
+def _split(raw: Any) -> list[Any]:
+    parts = raw if isinstance(raw, (list, tuple)) else str(raw).split(",")
+    return [part.strip() if isinstance(part, str) else part for part in parts if part != ""]
+
+
+def _users(raw: Any) -> Any:
+    if isinstance(raw, (list, tuple)):
+        return tuple(raw)
+    text = str(raw).strip()
+    if text == "all":
+        return None
+    if re.fullmatch(r"[+-]?\d+", text):
+        if int(text) < 1:
+            raise ValueError("at least one user")
+        return int(text)
+    return tuple(_split(text))
+
+
+def _roles(raw: Any) -> dict[str, str]:
+    pairs = list(raw.items()) if isinstance(raw, Mapping) else []
+    if not isinstance(raw, Mapping):
+        for part in (p for item in _split(raw) for p in _split(item)):
+            role, sign, model = str(part).partition("=")
+            if not sign or not role.strip() or not model.strip():
+                raise ValueError(f"{part!r} is not ROLE=MODEL")
+            pairs.append((role.strip(), model.strip()))
+    out: dict[str, str] = {}
+    for role, model in pairs:
+        known = [r.value for r in Role]
+        if role not in known:
+            raise ValueError(f"there is no role {role!r}{nearest(role, known)}")
+        if out.get(role, model) != model:
+            raise ValueError(f"role {role!r} is given two models: {out[role]} and {model}")
+        out[role] = model
+    return out
+
+
+def _checked(option: Option, raw: Any) -> Any:
+    """The value of its type; raises `ValueError` (pydantic's is one) when it does not fit."""
+    match option.name:
+        case _ if option.default is None and raw == "none":
+            raw = None
+        case "systems" | "access":
+            raw = tuple(_split(raw))
+        case "k":
+            raw = (raw,) if isinstance(raw, int) else tuple(_split(raw))
+        case "users":
+            raw = _users(raw)
+        case "model_role":
+            raw = _roles(raw)
+        case _ if isinstance(raw, (list, tuple, dict)):
+            raise ValueError("one value, not a list or a table")
+    named = {"name": "check"} if option.model is RunConfig else {}
+    return getattr(option.model.model_validate({**named, option.target: raw}), option.target)
+
+
+def _problem(error: ValueError) -> str:
+    if isinstance(error, ValidationError):
+        return "; ".join(str(e["msg"]).removeprefix("Value error, ") for e in error.errors())
+    return str(error)
+
+
+def _bad_value(
+    option: Option, culprit: Origin, trail: list[tuple[Origin, str]], error: ValueError
+) -> str:
+    lines = [f"{culprit.where}: {_problem(error)}", "  looked at, in this order:"]
+    for origin, text in trail:
+        mark = "  <- this one" if origin == culprit else ""
+        lines.append(f"    {origin.where}: {text}{mark}")
+    lines.append(f"  {option.flag}: {option.help}")
+    return "\n".join(lines)
+
+
+def _dotenv(path: Path) -> dict[str, str]:
+    if not path.is_file():
+        return {}
+    from dotenv import dotenv_values
+
+    try:
+        return {k: v for k, v in dotenv_values(path).items() if v is not None}
+    except (OSError, UnicodeDecodeError) as error:
+        raise SettingsError(f"{path} cannot be read: {error}") from error
+
+
+def _table(path: Path, *, required: bool) -> tuple[Path | None, dict[str, Any]]:
+    if not path.is_file():
+        if required:
+            raise SettingsError(f"{path}: no such settings file")
+        return None, {}
+    try:
+        content = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise SettingsError(f"{path} cannot be read: {error}") from error
+    for key in content:
+        if key != TABLE:
+            hint = f"; put it under [{TABLE}]" if key in BY_NAME else nearest(key, {TABLE})
+            raise SettingsError(f"{path}: unknown key {key!r} at the top{hint}")
+    table = content.get(TABLE, {})
+    if not isinstance(table, dict):
+        raise SettingsError(f"{path}: [{TABLE}] must be a table")
+    for key in table:
+        if key not in BY_NAME:
+            raise SettingsError(f"{path}: unknown key {key!r} in [{TABLE}]{nearest(key, BY_NAME)}")
+    return path, table
+
+
+def _strangers(mapping: Mapping[str, str], place: str) -> list[str]:
+    known = {option.variable for option in OPTIONS} | ELSEWHERE
+    return [
+        f"{name}{' in ' + place if place else ''} is no setting of MemProbe"
+        f"{nearest(name, known)}; it is ignored"
+        for name in sorted(mapping)
+        if name.startswith(PREFIX) and name not in known
+    ]
