@@ -233,6 +233,8 @@ def _kind(error: Exception, litellm: Any, status: int | None, detail: str) -> Fa
         (litellm.UnprocessableEntityError, FaultKind.BAD_REQUEST),
         (litellm.ServiceUnavailableError, FaultKind.SERVER),
     )
+    if status == 400 and ("content_policy" in detail or "content policy" in detail.lower()):
+        return FaultKind.CONTENT_POLICY
     for kind, meaning in known:
         if isinstance(error, kind):
             return meaning

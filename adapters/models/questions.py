@@ -134,3 +134,61 @@ def with_schema_text(question: Question) -> tuple[Message, ...]:
         f"and nothing else:\n{schema_of(question.answer)[1]}"
     )
     return (*before, Message(role=last.role, content=text))
+
+
+def from_body(body: Mapping[str, Any], model: str, salt: Salt) -> Question:
+    """The question of a library's chat request; it is sent as it is, under our model's name.
+
+    The ledger keeps plain messages as text and any other (tool calls, content
+    parts) as JSON.
+    """
+    changed = False
+    raw: list[dict[str, Any]] = []
+    kept: list[Message] = []
+    for given in body["messages"]:
+        text, replaced = sanitize(json.dumps(given, ensure_ascii=False))
+        changed = changed or replaced
+        message = json.loads(text)
+        plain = set(message) <= {"role", "content"} and isinstance(message.get("content"), str)
+        raw.append(message)
+        content = message["content"] if plain else text
+        kept.append(Message(role=str(message["role"]), content=content))
+    params = {name: body[name] for name in PASSED if body.get(name) is not None}
+    if "max_completion_tokens" in body:
+        params["max_tokens"] = body["max_completion_tokens"]
+    question = Question(
+        key="",
+        model=model,
+        role=Role.MEMORY,
+        messages=tuple(kept),
+        params=params,
+        raw={"messages": raw},
+        sanitized=changed,
+    )
+    return keyed(question, salt)
+
+
+PASSED = (
+    "temperature",
+    "max_tokens",
+    "top_p",
+    "stop",
+    "seed",
+    "frequency_penalty",
+    "presence_penalty",
+    "response_format",
+    "tools",
+    "tool_choice",
+    "parallel_tool_calls",
+)
+
+
+def raw_messages(question: Question, plain: bool) -> tuple[Mapping[str, Any], ...]:
+    """A library's messages; `plain` spells its schema out for a model that takes none."""
+    messages: tuple[Mapping[str, Any], ...] = tuple((question.raw or {})["messages"])
+    form = question.params.get("response_format") or {}
+    if not plain or form.get("type") != "json_schema":
+        return messages
+    schema = json.dumps(form["json_schema"].get("schema", {}), ensure_ascii=False)
+    said = f"Answer with exactly one JSON object that fits this JSON schema:\n{schema}"
+    return (*messages, {"role": "user", "content": said})

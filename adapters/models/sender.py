@@ -18,7 +18,7 @@ from adapters.models.provider import (
     Provider,
     ProviderFault,
 )
-from adapters.models.questions import Question, schema_of, with_schema_text
+from adapters.models.questions import Question, raw_messages, schema_of, with_schema_text
 from adapters.models.redaction import redact
 from adapters.models.retry import RetryPolicy
 from memprobe.config import RunConfig
@@ -160,7 +160,7 @@ class Sender:
         schema = schema_of(question.answer)[0] if question.answer and not plain else None
         raw = None
         if question.raw is not None:
-            raw = tuple(question.raw["messages"])
+            raw = raw_messages(question, plain)
         return CompletionCall(
             model=question.model,
             messages=with_schema_text(question) if plain else question.messages,

@@ -1,0 +1,260 @@
+"""The HTTP door: an OpenAI-compatible endpoint on loopback for libraries that call a model.
+
+Their calls go through the gateway like ours: priced, limited, recorded,
+replayed. A caller is known by the bearer token that was minted for it; any
+other token is turned away. The model is the run's `memory` model whatever name
+the library sends; embeddings come from the run's embedder.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import secrets
+import socket
+import struct
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import uvicorn
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.routing import Route
+
+from adapters.models import questions
+from adapters.models.redaction import redact
+from memprobe.errors import BudgetExceeded, CallFailed, MemProbeError, MissingPrerequisite
+from memprobe.outcomes import Reason
+from memprobe.ports import Embedder
+from memprobe.text import sanitize
+from memprobe.types import Asker, Role
+from storage.ledger import LedgerEntry
+
+if TYPE_CHECKING:
+    from adapters.models.gateway import Gateway
+
+PROMPT = "library"
+_STATUS = {
+    Reason.TIMEOUT: 504,
+    Reason.PROVIDER_ERROR: 502,
+    Reason.REFUSAL: 400,
+}
+
+
+class _Server(uvicorn.Server):
+    """uvicorn without signal handlers: interrupting is the run's business."""
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+class Door:
+    """See the module. Runs in the caller's event loop between `start` and `stop`."""
+
+    def __init__(self, gateway: Gateway, embedder: Embedder) -> None:
+        self._gateway = gateway
+        self._embedder = embedder
+        self._askers: dict[str, Asker] = {}
+        self._failures: dict[str, MemProbeError] = {}
+        self._server: _Server | None = None
+        self._serving: asyncio.Task[None] | None = None
+        self._port = 0
+
+    @property
+    def url(self) -> str:
+        """Base URL for an OpenAI client; raises when the door is not open."""
+        if self._server is None:
+            raise MissingPrerequisite("the model door is not open; start it first")
+        return f"http://127.0.0.1:{self._port}/v1"
+
+    def token(self, asker: Asker) -> str:
+        """A new bearer token whose calls are recorded as this asker's."""
+        token = f"memprobe-{secrets.token_urlsafe(24)}"
+        self._askers[token] = asker
+        return token
+
+    def revoke(self, token: str) -> None:
+        """Turn a token away from now on."""
+        self._askers.pop(token, None)
+        self._failures.pop(token, None)
+
+    def failure(self, token: str) -> MemProbeError | None:
+        """The last failed call of a token, once: libraries tend to swallow theirs."""
+        return self._failures.pop(token, None)
+
+    async def start(self) -> str:
+        """Serve on a free loopback port; gives the base URL."""
+        if self._server is not None:
+            return self.url
+        listener = socket.socket()
+        listener.bind(("127.0.0.1", 0))
+        self._port = listener.getsockname()[1]
+        app = Starlette(
+            routes=[
+                Route("/v1/chat/completions", self._chat, methods=["POST"]),
+                Route("/v1/embeddings", self._embeddings, methods=["POST"]),
+                Route("/v1/models", self._models),
+            ]
+        )
+        config = uvicorn.Config(app, log_config=None, access_log=False, lifespan="off", ws="none")
+        self._server = _Server(config)
+        self._serving = asyncio.create_task(self._server.serve(sockets=[listener]))
+        while not self._server.started:
+            if self._serving.done():
+                self._serving.result()
+                raise MissingPrerequisite("the model door could not be opened on loopback")
+            await asyncio.sleep(0.005)
+        return self.url
+
+    async def stop(self) -> None:
+        """Close the door; safe to call twice."""
+        server, serving = self._server, self._serving
+        self._server = self._serving = None
+        if server is None or serving is None:
+            return
+        server.should_exit = True
+        # A library's keep-alive connection must not hold up the end of a run.
+        server.force_exit = True
+        await serving
+
+    async def __aenter__(self) -> Door:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.stop()
+
+    def _caller(self, request: Request) -> tuple[str, Asker] | None:
+        kind, _, token = request.headers.get("authorization", "").partition(" ")
+        asker = self._askers.get(token.strip())
+        return (token.strip(), asker) if kind.lower() == "bearer" and asker else None
+
+    async def _models(self, request: Request) -> Response:
+        if self._caller(request) is None:
+            return _unauthorized()
+        name = self._gateway.model_for(Role.MEMORY)
+        rows = [{"id": n, "object": "model", "created": 0, "owned_by": "memprobe"} for n in (name,)]
+        return JSONResponse({"object": "list", "data": rows})
+
+    async def _chat(self, request: Request) -> Response:
+        caller = self._caller(request)
+        if caller is None:
+            return _unauthorized()
+        token, asker = caller
+        try:
+            body = json.loads(await request.body())
+            if body.get("n") not in (None, 1):
+                return _error(400, "n must be 1", "unsupported_value", "n")
+            model = self._gateway.model_for(Role.MEMORY)
+            question = questions.from_body(body, model, self._gateway.salt_for(model, asker))
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            return _error(400, f"not a chat request: {error!r}", "invalid_request")
+        try:
+            entry = await self._gateway.complete_raw(question, asker, PROMPT)
+        except MemProbeError as failure:
+            self._failures[token] = failure
+            return _failed(failure)
+        reply = chat_completion(entry, str(body.get("model") or model))
+        if body.get("stream"):
+            usage = bool((body.get("stream_options") or {}).get("include_usage"))
+            return StreamingResponse(_chunks(reply, usage), media_type="text/event-stream")
+        return JSONResponse(reply)
+
+    async def _embeddings(self, request: Request) -> Response:
+        if self._caller(request) is None:
+            return _unauthorized()
+        try:
+            body = json.loads(await request.body())
+            given = body["input"]
+        except (ValueError, KeyError, TypeError) as error:
+            return _error(400, f"not an embeddings request: {error!r}", "invalid_request")
+        texts = [given] if isinstance(given, str) else given
+        if not isinstance(texts, list) or not all(isinstance(t, str) for t in texts):
+            return _error(400, "input must be text, not tokens", "unsupported_value", "input")
+        wanted = body.get("dimensions")
+        if wanted not in (None, self._embedder.dimensions):
+            said = f"the embedder has {self._embedder.dimensions} dimensions"
+            return _error(400, said, "unsupported_value", "dimensions")
+        vectors = await self._embedder.encode([sanitize(t)[0] for t in texts])
+        # The openai client asks for base64 unless told otherwise.
+        packed = body.get("encoding_format") == "base64"
+        rows = [
+            {"object": "embedding", "index": i, "embedding": _packed(v) if packed else v}
+            for i, v in enumerate(vectors)
+        ]
+        used = sum(len(t) // 4 for t in texts)
+        usage = {"prompt_tokens": used, "total_tokens": used}
+        name = body.get("model") or self._embedder.name
+        return JSONResponse({"object": "list", "data": rows, "model": name, "usage": usage})
+
+
+def _packed(vector: list[float]) -> str:
+    return base64.b64encode(struct.pack(f"<{len(vector)}f", *vector)).decode("ascii")
+
+
+def chat_completion(entry: LedgerEntry, model: str) -> dict[str, Any]:
+    """A stored completion in OpenAI's form; `model` is the name the library asked for."""
+    message: dict[str, Any] = {"role": "assistant", "content": entry.text}
+    if "tool_calls" in entry.flags and entry.text is not None:
+        message = {"role": "assistant", **json.loads(entry.text)}
+    message["refusal"] = entry.refusal
+    usage = entry.usage
+    prompt, completion = usage.prompt_tokens or 0, usage.completion_tokens or 0
+    return {
+        "id": f"chatcmpl-{entry.key[:24]}",
+        "object": "chat.completion",
+        "created": 0,
+        "model": model,
+        "choices": [
+            {
+                "index": 0,
+                "message": message,
+                "finish_reason": entry.finish_reason,
+                "logprobs": None,
+            }
+        ],
+        "usage": {
+            "prompt_tokens": prompt,
+            "completion_tokens": completion,
+            "total_tokens": prompt + completion,
+            "prompt_tokens_details": {"cached_tokens": usage.cached_tokens or 0},
+            "completion_tokens_details": {"reasoning_tokens": usage.reasoning_tokens or 0},
+        },
+    }
+
+
+async def _chunks(reply: dict[str, Any], usage: bool) -> AsyncIterator[str]:
+    choice = reply["choices"][0]
+    head = {**{k: v for k, v in reply.items() if k != "usage"}, "object": "chat.completion.chunk"}
+    delta = dict(choice["message"])
+    if delta.get("tool_calls"):
+        delta["tool_calls"] = [{**c, "index": i} for i, c in enumerate(delta["tool_calls"])]
+    for part, finish in ((delta, None), ({}, choice["finish_reason"])):
+        chunk = {**head, "choices": [{"index": 0, "delta": part, "finish_reason": finish}]}
+        yield f"data: {json.dumps(chunk)}\n\n"
+    if usage:
+        yield f"data: {json.dumps({**head, 'choices': [], 'usage': reply['usage']})}\n\n"
+    yield "data: [DONE]\n\n"
+
+
+def _unauthorized() -> Response:
+    return _error(401, "unknown token; the run hands one out for each store", "invalid_api_key")
+
+
+def _failed(failure: MemProbeError) -> Response:
+    if isinstance(failure, BudgetExceeded):
+        return _error(402, failure.detail, "budget_exceeded")
+    if isinstance(failure, CallFailed):
+        return _error(_STATUS.get(failure.reason, 400), failure.detail, failure.reason.value)
+    return _error(400, str(failure), "usage_error")
+
+
+def _error(status: int, message: str, code: str, param: str | None = None) -> Response:
+    kind = "server_error" if status >= 500 else "invalid_request_error"
+    body = {"error": {"message": redact(message), "type": kind, "code": code, "param": param}}
+    # The gateway has retried already; OpenAI's clients would do it all over again.
+    return JSONResponse(body, status_code=status, headers={"x-should-retry": "false"})
