@@ -5,9 +5,9 @@ the message that opens an episode, then `Agent: ...` and `User: ...`; a turn's
 number is that of the reply it holds or reacts to. A document is kept as
 `[author, date] text`.
 
-Each note's vector is requested when the note is written, so that encoding runs
-beside the dialogue and in the embedder's batches, and is awaited where it is
-needed: by a search and by a snapshot.
+Vectors are made in the background from the moment a note is written, so that
+encoding runs beside the dialogue and in the embedder's batches. They are awaited
+where they are needed: by a search and by a snapshot.
 """
 
 from __future__ import annotations
@@ -33,6 +33,8 @@ from memprobe.types import DocumentEvent, Event, MemoryItem, MessageEvent, Scope
 
 NOTES, VECTORS, INDEX = "notes.jsonl", "vectors.npy", "snapshot.json"
 FORMAT = 1
+BATCH = 64
+"""Texts per request to the embedder; a close waits for one request at most."""
 Vectors = npt.NDArray[np.float32]
 
 
@@ -87,9 +89,8 @@ class NoteLog:
         self.services = services
         self._embedder: Embedder = services.embedder
         self._notes: list[Note] = []
-        self._encoding: list[asyncio.Task[list[list[float]]]] = []
         self._rows: list[npt.NDArray[np.float32]] = []
-        self._gathering = asyncio.Lock()
+        self._encoder: asyncio.Task[None] | None = None
         self._open = False
 
     def _check(self) -> None:
@@ -100,7 +101,7 @@ class NoteLog:
         """An empty log; it lives in this object alone, so no other scope can be seen in it."""
         if self._open:
             raise AdapterError(f"{self.name}: the store is open already")
-        self._notes, self._encoding, self._rows = [], [], []
+        self._notes, self._rows, self._encoder = [], [], None
         self._open = True
 
     async def write(self, event: Event) -> None:
@@ -112,12 +113,20 @@ class NoteLog:
             raise UnsupportedEvent(
                 f"{self.name}: the text has a lone surrogate at position {error.start}"
             ) from error
-        note = self._note(event)
-        self._notes.append(note)
-        self._encoding.append(asyncio.create_task(self._encode(note.text)))
+        self._notes.append(self._note(event))
+        self._start_encoder()
 
-    async def _encode(self, text: str) -> list[list[float]]:
-        return await self._embedder.encode([text])
+    def _start_encoder(self) -> asyncio.Task[None]:
+        if self._encoder is None or self._encoder.done():
+            self._encoder = asyncio.create_task(self._encode())
+        return self._encoder
+
+    async def _encode(self) -> None:
+        while self._open and len(self._rows) < len(self._notes):
+            start = len(self._rows)
+            texts = [note.text for note in self._notes[start : start + BATCH]]
+            encoded = await self._embedder.encode(texts)
+            self._rows += [np.asarray(row, dtype=np.float32) for row in encoded]
 
     def _note(self, event: Event) -> Note:
         if isinstance(event, DocumentEvent):
@@ -183,12 +192,12 @@ class NoteLog:
 
     async def vectors(self) -> Vectors:
         """Unit vectors of all notes, shape (notes, dimensions); waits for those under way."""
-        async with self._gathering:
-            while self._encoding:
-                under_way = list(self._encoding)
-                encoded = await asyncio.gather(*under_way)
-                self._rows += [np.asarray(rows[0], dtype=np.float32) for rows in encoded]
-                del self._encoding[: len(under_way)]
+        while len(self._rows) < len(self._notes):
+            encoder = self._start_encoder()
+            # `wait` and not `await`: a search that is cancelled must not stop the encoder.
+            await asyncio.wait([encoder])
+            encoder.result()
+            self._check()
         if not self._rows:
             return np.zeros((0, self._embedder.dimensions), dtype=np.float32)
         return np.stack(self._rows)
@@ -265,7 +274,8 @@ class NoteLog:
         return raw
 
     async def close(self) -> None:
-        """Drop the log. Vectors under way are waited for: others may share their batch."""
+        """Drop the log. A batch under way is waited for: others may share it."""
         self._open = False
-        await asyncio.gather(*self._encoding, return_exceptions=True)
-        self._notes, self._encoding, self._rows = [], [], []
+        if self._encoder is not None:
+            await asyncio.gather(self._encoder, return_exceptions=True)
+        self._notes, self._rows, self._encoder = [], [], None
