@@ -54,7 +54,7 @@ def _check_bank(user: User, pool: Pool) -> list[Finding]:
             found.append(Finding(where, "count", f"{len(entries)} targets, {spec.slots} needed"))
         names = {d.name for d in spec.dimensions}
         for i, entry in enumerate(entries):
-            found += _check_entry(f"{where}[{i}]", entry, names)
+            found += check_entry(f"{where}[{i}]", entry, names)
         for name, n in Counter(e.dimension for e in entries).items():
             if n > 1:
                 found.append(Finding(where, "duplicate", f"dimension {name!r} occurs {n} times"))
@@ -66,7 +66,8 @@ def _check_bank(user: User, pool: Pool) -> list[Finding]:
     return found
 
 
-def _check_entry(where: str, entry: BankEntry, names: set[str]) -> list[Finding]:
+def check_entry(where: str, entry: BankEntry, names: set[str]) -> list[Finding]:
+    """Rules of one target: a name of the pool, the word limit, the sentence limits."""
     found: list[Finding] = []
     if entry.dimension not in names:
         found.append(
@@ -155,6 +156,12 @@ def _cosine(a: Sequence[float], b: Sequence[float]) -> float:
     return sum(x * y for x, y in zip(a, b, strict=True))
 
 
+async def task_similarity(task: str, entry: BankEntry, embedder: Embedder) -> float:
+    """The higher of a task's cosines with its target's short and explanation."""
+    short, explanation, text = await embedder.encode([entry.short, entry.explanation, task])
+    return max(_cosine(text, short), _cosine(text, explanation))
+
+
 async def validate_similarity(user: User, embedder: Embedder) -> list[Finding]:
     """Rules on meaning: tasks stay away from their target, disclosures come near it."""
     bank = {(c, e.dimension): e for c, e in user.targets()}
@@ -164,17 +171,14 @@ async def validate_similarity(user: User, embedder: Embedder) -> list[Finding]:
         if entry is None:
             continue
         where = f"{user.user_id}/tasks[{i}]"
-        short, explanation, text = await embedder.encode(
-            [entry.short, entry.explanation, task.task]
-        )
-        near = max(_cosine(text, short), _cosine(text, explanation))
+        near = await task_similarity(task.task, entry, embedder)
         if near > SIMILARITY_BOUND:
             message = f"cosine {near:.2f} with its target, at most {SIMILARITY_BOUND}"
             found.append(Finding(where, "similarity", message))
         if task.script is None or task.planted is not None:
             continue
-        direct, indirect, evasion = await embedder.encode(
-            [*task.script.disclosures, task.script.evasion]
+        short, explanation, direct, indirect, evasion = await embedder.encode(
+            [entry.short, entry.explanation, *task.script.disclosures, task.script.evasion]
         )
         reveal = {
             name: max(_cosine(v, short), _cosine(v, explanation))

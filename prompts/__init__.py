@@ -9,6 +9,7 @@ filled in is data; it is never expanded again.
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 from dataclasses import dataclass
 from functools import cache
@@ -16,7 +17,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from jinja2 import StrictUndefined, TemplateError
+from jinja2 import StrictUndefined, Template, TemplateError
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from pydantic import BaseModel
 
@@ -28,6 +29,7 @@ from prompts import answers
 _SECTION = re.compile(r"^=== (system|user|assistant) ===$", re.MULTILINE)
 
 
+@cache
 def _environment() -> ImmutableSandboxedEnvironment:
     environment = ImmutableSandboxedEnvironment(
         undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, autoescape=False
@@ -37,9 +39,12 @@ def _environment() -> ImmutableSandboxedEnvironment:
     return environment
 
 
-def _json(value: Any, indent: int | None = None) -> str:
-    import json
+@cache
+def _compiled(body: str) -> Template:
+    return _environment().from_string(body)
 
+
+def _json(value: Any, indent: int | None = None) -> str:
     return json.dumps(value, ensure_ascii=False, indent=indent)
 
 
@@ -60,10 +65,9 @@ class Prompt:
 
     def render(self, **variables: Any) -> tuple[Message, ...]:
         """The messages; raises `PromptError` naming an undefined variable."""
-        environment = _environment()
         try:
             return tuple(
-                Message(role=role, content=environment.from_string(body).render(**variables))
+                Message(role=role, content=_compiled(body).render(**variables))
                 for role, body in self.sections
             )
         except TemplateError as error:

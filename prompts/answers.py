@@ -89,3 +89,61 @@ class SubclassAnswer(Answer):
 
     cause: Literal["agent_elicitation_failure", "simulator_too_strict", "unclassified"]
     reason: str = ""
+
+
+Filled = Annotated[str, Field(min_length=1)]
+
+
+class ValuesAnswer(Answer):
+    """What an invented person lives by, as one phrase."""
+
+    values_orientation: Filled
+
+
+class AttitudeAnswer(Answer):
+    """How an invented person meets life; all three are needed."""
+
+    attitude: Filled
+    attitude_details: Filled
+    coping_mechanism: Filled
+
+
+class StoryAnswer(Answer):
+    """Short pieces out of an invented person's life."""
+
+    stories: tuple[Filled, ...]
+
+
+class InterestsAnswer(Answer):
+    """What an invented person spends free time on."""
+
+    interests: tuple[Filled, ...]
+
+
+class BankItem(Answer):
+    """One hidden target as a model proposes it; `name` is a dimension of the pool."""
+
+    name: Filled
+    short: Filled
+    explanation: Filled
+
+
+class BankAnswer(Answer):
+    """The hidden targets of one category."""
+
+    dims: tuple[BankItem, ...]
+
+
+class TaskAnswer(Answer):
+    """A request, newly written or rewritten, and how a reply to it would meet the target."""
+
+    task: Filled
+    rationale: Filled
+
+
+class CriticAnswer(Answer):
+    """What a blind critic infers from a request, and whether the wording gives it away."""
+
+    inferred_trait: str
+    verdict: Literal["neutral", "fishing"]
+    why: str = ""
