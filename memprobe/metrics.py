@@ -80,7 +80,9 @@ def row_means(values: Floats) -> Floats:
     present = ~np.isnan(values)
     count = present.sum(axis=1)
     total = np.where(present, values, 0.0).sum(axis=1)
-    return np.divide(total, count, out=np.full(len(values), np.nan), where=count > 0)
+    out: Floats = np.full(len(values), np.nan)
+    np.divide(total, count, out=out, where=count > 0)
+    return out
 
 
 def mean(values: npt.ArrayLike) -> float | None:

@@ -1,0 +1,221 @@
+"""Gates: bounds on a run's figures, for continuous integration.
+
+    recovery.[MODE.][SYSTEM.]METRIC OP BOUND
+
+    recovery.dump_all.longctx_full.B>=0.99
+    recovery.dump_all.B>=0.55              every system must meet it
+    recovery.retrieve@5.rag.B>=0.3
+    recovery.dump_all.rag.B[self_model]>=0.4
+    recovery.coverage>=0.95                every system, mode and k
+
+MODE is `dump_all`, `retrieve` (every k) or `retrieve@K`; OP is >=, >, <= or <.
+Shares are in [0, 1]. A figure that is absent or could not be scored never meets
+its bound.
+"""
+
+from __future__ import annotations
+
+import operator
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from memprobe.errors import UsageError
+from memprobe.types import AccessMode, Category
+from storage.runs import RunStore
+from tasks.score import score_unit
+
+ACCESS_METRICS = ("B", "recovery_rate", "coverage", "B_floor")
+ROLLOUT_METRICS = ("A", "C", "C_satisfied", "D", "items", "chars")
+METRICS = ACCESS_METRICS + ROLLOUT_METRICS
+
+_EXPRESSION = re.compile(r"\s*(?P<path>[^<>=]+?)\s*(?P<op>>=|<=|>|<)\s*(?P<bound>\S+)\s*\Z")
+_METRIC = re.compile(r"(?P<name>\w+)(?:\[(?P<category>\w+)\])?\Z")
+_MODE = re.compile(r"(?P<mode>dump_all|retrieve)(?:@(?P<k>[1-9]\d*))?\Z")
+_COMPARE: dict[str, Callable[[float, float], bool]] = {
+    ">=": operator.ge,
+    "<=": operator.le,
+    ">": operator.gt,
+    "<": operator.lt,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Gate:
+    """A parsed expression; None stands for "every"."""
+
+    text: str
+    metric: str
+    category: str | None
+    access_mode: str | None
+    k: int | None
+    system: str | None
+    op: str
+    bound: float
+
+
+@dataclass(frozen=True, slots=True)
+class GateResult:
+    """One figure held against one bound. `value` is None when there is none: not met."""
+
+    gate: str
+    figure: str
+    value: float | None
+    op: str
+    bound: float
+    met: bool
+    n_scored: int
+    n_total: int
+
+    def __str__(self) -> str:
+        value = "no value" if self.value is None else f"{self.value:.4f}"
+        verdict = "met" if self.met else "NOT MET"
+        counted = f"{self.n_scored}/{self.n_total} scored"
+        return f"{verdict}: {self.figure} = {value} {self.op} {self.bound:g} ({counted})"
+
+
+def parse_gate(text: str) -> Gate:
+    """Read one expression; raises `UsageError` telling the part that is wrong."""
+    found = _EXPRESSION.match(text)
+    if not found:
+        raise UsageError(f"{text!r} is no gate; for example recovery.dump_all.rag.B>=0.55")
+    try:
+        bound = float(found["bound"])
+    except ValueError:
+        raise UsageError(f"{text!r}: {found['bound']!r} is no number") from None
+    if bound != bound:
+        raise UsageError(f"{text!r}: a bound must be a number")
+    suite, *path = found["path"].split(".")
+    if suite != "recovery":
+        raise UsageError(f"{text!r}: no suite {suite!r}; there is recovery")
+    if not path:
+        raise UsageError(f"{text!r}: a metric is missing; there are {', '.join(METRICS)}")
+    metric = _METRIC.match(path[-1])
+    if not metric or metric["name"] not in METRICS:
+        raise UsageError(f"{text!r}: no metric {path[-1]!r}; there are {', '.join(METRICS)}")
+    category = metric["category"]
+    if category is not None:
+        names = [c.value for c in Category]
+        if metric["name"] != "B":
+            raise UsageError(f"{text!r}: only B is kept by category")
+        if category not in names:
+            raise UsageError(f"{text!r}: no category {category!r}; there are {', '.join(names)}")
+    rest = path[:-1]
+    mode = _MODE.match(rest[0]) if rest else None
+    if mode:
+        rest = rest[1:]
+        if metric["name"] in ROLLOUT_METRICS:
+            raise UsageError(
+                f"{text!r}: {metric['name']} belongs to a system, not to an access mode"
+            )
+        if mode["k"] and mode["mode"] == AccessMode.DUMP_ALL:
+            raise UsageError(f"{text!r}: dump_all has no k")
+    return Gate(
+        text=text,
+        metric=metric["name"],
+        category=category,
+        access_mode=mode["mode"] if mode else None,
+        k=int(mode["k"]) if mode and mode["k"] else None,
+        system=".".join(rest) or None,
+        op=found["op"],
+        bound=bound,
+    )
+
+
+Key = tuple[str, str | None, int | None]
+
+
+def _expected(store: RunStore, rows: Sequence[dict[str, Any]], gate: Gate) -> list[Key]:
+    """The (system, mode, k) a gate speaks of: all the run was to measure, and what it has."""
+    manifest = store.manifest
+    config = manifest.config
+    planned: list[Key] = []
+    for system in config.systems:
+        if gate.metric in ROLLOUT_METRICS:
+            planned.append((system, None, None))
+            continue
+        card = manifest.systems.get(system)
+        for mode in config.access:
+            if mode is AccessMode.DUMP_ALL:
+                planned.append((system, mode.value, None))
+            elif card is None or card.retrieve:
+                planned += [(system, mode.value, k) for k in config.k]
+    stored = [(row["system"], row["access_mode"], row["k"]) for row in rows]
+    return list(dict.fromkeys(planned + stored))
+
+
+def _unknown(gate: Gate, keys: Sequence[Key], config_systems: Sequence[str]) -> UsageError | None:
+    systems = sorted({key[0] for key in keys} | set(config_systems))
+    if gate.system is not None and gate.system not in systems:
+        return UsageError(
+            f"{gate.text!r}: no system {gate.system!r} in this run; there are {', '.join(systems)}"
+        )
+    modes = sorted({_mode(key) for key in keys if key[1] is not None})
+    wanted = gate.access_mode
+    if wanted is not None and not any(
+        key[1] == wanted and (gate.k is None or key[2] == gate.k) for key in keys
+    ):
+        name = wanted if gate.k is None else f"{wanted}@{gate.k}"
+        return UsageError(
+            f"{gate.text!r}: no access mode {name} in this run; there are {', '.join(modes)}"
+        )
+    return None
+
+
+def _mode(key: Key) -> str:
+    return f"{key[1]}" if key[2] is None else f"{key[1]}@{key[2]}"
+
+
+def _figure(gate: Gate, key: Key) -> str:
+    metric = f"{gate.metric}[{gate.category}]" if gate.category else gate.metric
+    return ".".join(p for p in ("recovery", _mode(key) if key[1] else "", key[0], metric) if p)
+
+
+def check_gates(store: RunStore, expressions: Sequence[str]) -> list[GateResult]:
+    """Hold a run's stored metrics against bounds, one result a figure.
+
+    Raises `UsageError` for an expression that is wrong, names what the run does
+    not have, or when the run was not scored yet.
+    """
+    gates = [parse_gate(text) for text in expressions]
+    table = store.read("metrics", variant=score_unit().variant)
+    if not table:
+        raise UsageError(f"{store.name} has no metrics yet: run `memprobe score {store.name}`")
+    results: list[GateResult] = []
+    for gate in gates:
+        rows = [
+            row
+            for row in table
+            if row["metric"] == gate.metric and row["category"] == gate.category
+        ]
+        keys = _expected(store, rows, gate)
+        unknown = _unknown(gate, keys, store.manifest.config.systems)
+        if unknown is not None:
+            raise unknown
+        by_key = {(row["system"], row["access_mode"], row["k"]): row for row in rows}
+        chosen = [
+            key
+            for key in keys
+            if (gate.system is None or key[0] == gate.system)
+            and (gate.access_mode is None or key[1] == gate.access_mode)
+            and (gate.k is None or key[2] == gate.k)
+        ]
+        # A system that was named but has no such figure fails its gate instead of passing unseen.
+        for key in chosen or [(gate.system or "", gate.access_mode, gate.k)]:
+            results.append(_judge(gate, key, by_key.get(key)))
+    return results
+
+
+def _judge(gate: Gate, key: Key, row: dict[str, Any] | None) -> GateResult:
+    value = row["value"] if row else None
+    return GateResult(
+        gate=gate.text,
+        figure=_figure(gate, key),
+        value=value,
+        op=gate.op,
+        bound=gate.bound,
+        met=value is not None and _COMPARE[gate.op](value, gate.bound),
+        n_scored=row["n_scored"] if row else 0,
+        n_total=row["n_total"] if row else 0,
+    )
