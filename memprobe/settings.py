@@ -251,8 +251,9 @@ def resolve(
 ) -> Resolved:
     """Look up every option; `folder` is where `.env` and `memprobe.toml` are searched.
 
-    The text `none` sets an optional value back to nothing. A flag of None (or an empty list) is not given. Raises `SettingsError` naming
-    every place that was looked at and the one that holds the bad value.
+    The text `none` sets an optional value back to nothing. A flag of None (or an
+    empty list) is not given. Raises `SettingsError` naming every place that was
+    looked at and the one that holds the bad value.
     """
     dotenv = _dotenv(folder / DOTENV)
     chosen = file or environ.get(PREFIX + "CONFIG") or dotenv.get(PREFIX + "CONFIG")

@@ -135,3 +135,15 @@ def run_lock(files: LocalFiles | RemoteFiles) -> Iterator[None]:
         with contextlib.suppress(FileNotFoundError):
             if files.read(LOCK) == _mine():
                 files.remove(LOCK)
+
+
+def lock_owner(files: LocalFiles | RemoteFiles) -> tuple[dict[str, Any], bool] | None:
+    """Who holds a run's lock (host, pid, started) and whether that process lives.
+
+    None when nobody does. An owner on another machine counts as alive.
+    """
+    try:
+        owner = _owner(files.read(LOCK))
+    except FileNotFoundError:
+        return None
+    return owner or {}, _alive(owner)

@@ -1,0 +1,112 @@
+"""What goes to stdout: tables for people, JSON for machines. Diagnostics go to stderr."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+
+
+def note(message: str) -> None:
+    """A diagnostic line on stderr."""
+    print(message, file=sys.stderr, flush=True)
+
+
+def plain(text: str) -> str:
+    """A text without control characters: what a model wrote must not drive the terminal."""
+    return _CONTROL.sub("\N{REPLACEMENT CHARACTER}", text)
+
+
+def emit_json(value: Any) -> None:
+    """One JSON document on stdout; NaN and infinities become null."""
+    print(json.dumps(_finite(value), ensure_ascii=False, indent=2, default=str))
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {str(k): _finite(v) for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_finite(v) for v in value]
+    return value
+
+
+def cell(value: Any) -> str:
+    """A value in a table."""
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float):
+        return f"{value:.4g}" if abs(value) < 1e6 else f"{value:,.0f}"
+    if isinstance(value, (dict, list)):
+        return json.dumps(value, ensure_ascii=False, default=str)
+    return str(value)
+
+
+def table(columns: Sequence[str], rows: Sequence[Sequence[Any]], title: str = "") -> None:
+    """A table for people on stdout; nothing in it is read as markup."""
+    from rich.box import SIMPLE
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    shape = Table(box=SIMPLE, title=Text(title) if title else None, title_justify="left")
+    for i, name in enumerate(columns):
+        numeric = any(isinstance(row[i], (int, float)) for row in rows)
+        shape.add_column(Text(plain(name)), justify="right" if numeric else "left", overflow="fold")
+    for row in rows:
+        shape.add_row(*(Text(plain(cell(value))) for value in row))
+    console = Console(file=sys.stdout, soft_wrap=False)
+    if not console.is_terminal:
+        # A file or a pipe has no width: nothing is folded to fit 80 columns.
+        console = Console(file=sys.stdout, width=max(80, _width(columns, rows)))
+    console.print(shape)
+
+
+def _width(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> int:
+    widths = [len(name) for name in columns]
+    for row in rows:
+        widths = [max(w, len(cell(v))) for w, v in zip(widths, row, strict=True)]
+    return min(sum(widths) + 4 * len(widths) + 4, 400)
+
+
+def records(rows: Sequence[Mapping[str, Any]], title: str = "", hide: Sequence[str] = ()) -> None:
+    """Rows as dicts, printed as a table."""
+    if not rows:
+        return
+    columns = [name for name in rows[0] if name not in hide]
+    table(columns, [[row.get(name) for name in columns] for row in rows], title)
+
+
+def render(columns: Sequence[str], rows: Sequence[Sequence[Any]], style: str) -> None:
+    """A query's result on stdout as `table`, `csv`, `json` or `md`."""
+    match style:
+        case "json":
+            emit_json([dict(zip(columns, row, strict=True)) for row in rows])
+        case "csv":
+            buffer = io.StringIO()
+            writer = csv.writer(buffer, lineterminator="\n")
+            writer.writerow(columns)
+            writer.writerows([["" if v is None else v for v in row] for row in rows])
+            sys.stdout.write(buffer.getvalue())
+        case "md":
+            print("| " + " | ".join(_markdown(c) for c in columns) + " |")
+            print("|" + " --- |" * len(columns))
+            for row in rows:
+                print("| " + " | ".join(_markdown(cell(v)) for v in row) + " |")
+        case _:
+            table(columns, rows)
+
+
+def _markdown(text: str) -> str:
+    escaped = plain(text).replace("\\", "\\\\").replace("|", "\\|")
+    return escaped.replace("\n", "<br>").replace("\r", "")

@@ -1,0 +1,234 @@
+"""What is done with a finished run: score, report, view, compare, gate, sql."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from flows.cli import errors
+from flows.cli.options import Json, RunName, location, with_settings
+from flows.cli.output import cell, emit_json, note, render, table
+from memprobe.errors import UsageError
+from memprobe.settings import Resolved
+
+if TYPE_CHECKING:
+    from memprobe.metrics import Interval
+    from storage.runs import RunStore
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    for command in (report, view, compare, gate, sql, score):
+        app.command(rich_help_panel="Results")(command)
+
+
+def opened(resolved: Resolved, run: str) -> RunStore:
+    """The store of a run; raises `UsageError` naming the runs there are when there is none."""
+    from storage.runs import RunStore
+
+    where = location(resolved, run)
+    if not RunStore.exists(where):
+        known = [Path(store.location).name for store in RunStore.list(resolved.settings.runs)]
+        there = f"; there are: {', '.join(known[:20])}" if known else ""
+        raise UsageError(f"no run {run!r} at {where}{there}")
+    return RunStore.open(where)
+
+
+@with_settings()
+def report(resolved: Resolved, run: RunName, json_output: Json = False) -> None:
+    """Build the report of what a run has so far and print its path.
+
+    Example: `memprobe report t1`
+    """
+    from tasks.report import build_report, summary
+
+    store = opened(resolved, run)
+    path = build_report(store)
+    if json_output:
+        emit_json({"run": store.name, "report": str(path)})
+    else:
+        print(summary(store))
+        print(f"report: {path}")
+
+
+@with_settings()
+def view(
+    resolved: Resolved,
+    run: RunName,
+    port: Annotated[int, typer.Option(help="Port on loopback; 0 takes a free one.")] = 8765,
+) -> None:
+    """Serve a run's report on loopback until Ctrl-C.
+
+    Example: `memprobe view t1`
+    """
+    from flows.cli.serve import serve
+    from tasks.report import build_report
+
+    page = build_report(opened(resolved, run))
+    serve(Path(page), port)
+
+
+@with_settings()
+def compare(
+    resolved: Resolved,
+    first: Annotated[str, typer.Argument(metavar="A", help="A run, or RUN@LAYER.")],
+    second: Annotated[str, typer.Argument(metavar="B", help="Another one.")],
+    json_output: Json = False,
+) -> None:
+    """Compare two runs, or two layers of one, paired by user, with intervals.
+
+    Examples: `memprobe compare t1 t2`, `memprobe compare t1 t1@strict_judge`
+    """
+    from tasks.compare import Side, mode_name, split_layer
+    from tasks.compare import compare as compared
+
+    sides = []
+    for reference in (first, second):
+        run, layer = split_layer(reference)
+        sides.append(Side(opened(resolved, run), layer))
+    result = compared(*sides)
+    if json_output:
+        emit_json(asdict(result))
+        return
+    rows = [
+        [
+            r.system,
+            mode_name(r.access_mode, r.k),
+            r.n_users,
+            r.first,
+            r.second,
+            r.difference,
+            _interval(r.interval),
+            r.p_holm,
+            r.kappa,
+            r.finding,
+        ]
+        for r in result.rows
+    ]
+    columns = ["system", "mode", "users", result.first, result.second, "difference", "95 %"]
+    table([*columns, "p (Holm)", "kappa", "finding"], rows)
+    for line in result.missing:
+        note(f"memprobe: {line}")
+
+
+def _interval(interval: Interval | None) -> str:
+    return "" if interval is None else f"{cell(interval.lo)} to {cell(interval.hi)}"
+
+
+@with_settings()
+def gate(
+    resolved: Resolved,
+    run: RunName,
+    minimum: Annotated[
+        list[str],
+        typer.Option(
+            "--min",
+            metavar="EXPR",
+            help="recovery.[MODE.][SYSTEM.]METRIC OP BOUND; may be repeated.",
+        ),
+    ],
+    json_output: Json = False,
+) -> None:
+    """Hold a run's figures against bounds; exits with 3 when one is not met.
+
+    Example: `memprobe gate t1 --min "recovery.dump_all.longctx_full.B>=0.55"`
+    """
+    from tasks.gate import check_gates
+
+    results = check_gates(opened(resolved, run), minimum)
+    met = all(result.met for result in results)
+    if json_output:
+        emit_json({"met": met, "results": [asdict(result) for result in results]})
+    else:
+        for result in results:
+            print(result)
+    if not met:
+        raise typer.Exit(errors.GATE)
+
+
+@with_settings()
+def sql(
+    resolved: Resolved,
+    run: RunName,
+    query: Annotated[str, typer.Argument(metavar="QUERY", help="One reading statement.")],
+    style: Annotated[
+        Literal["table", "csv", "json", "md"], typer.Option("--format", help="How rows are shown.")
+    ] = "table",
+) -> None:
+    """Query a run's tables and views with DuckDB's SQL, read-only.
+
+    Examples:
+
+    `memprobe sql t1 "select * from recovery_summary"`
+
+    `memprobe sql t1 "select * from calls_summary" --format csv`
+    """
+    from storage.catalog import query as ask
+
+    result = ask(opened(resolved, run), query)
+    render(result.columns, result.rows, style)
+
+
+@with_settings("model_role", "max_connections", "call_timeout", "max_cost")
+def score(
+    resolved: Resolved,
+    run: RunName,
+    layer: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Name of the new layer of verdicts; judge's by default."),
+    ] = None,
+    json_output: Json = False,
+) -> None:
+    """Compute a run's metrics again, or judge its labels again with another judge.
+
+    With `--model-role judge=MODEL` the stored labels are judged into a new layer
+    beside the first verdicts, never over them. Examples:
+
+    `memprobe score t1`
+
+    `memprobe score t1 --model-role judge=openai/gpt-5.4 --layer second_judge`
+    """
+    from memprobe.types import Role
+    from storage.catalog import build_catalog
+    from tasks.report import build_report
+    from tasks.score import BASE, score_run
+
+    store = opened(resolved, run)
+    roles = dict(resolved.values["model_role"]) if "model_role" in resolved.given() else {}
+    judge = roles.pop(Role.JUDGE, None)
+    if roles:
+        raise UsageError(
+            "score judges again, and only --model-role judge=MODEL belongs to it; "
+            f"{', '.join(role.value for role in roles)} would need a new run"
+        )
+    if judge is None and layer not in (None, BASE):
+        raise UsageError("--layer needs --model-role judge=MODEL: what should judge it?")
+    called: dict[str, Any] = {"new_calls": 0, "ledger_hits": 0}
+    chosen = BASE
+    with store.lock():
+        if judge is not None:
+            from flows.rejudge import rejudge_run
+
+            chosen, called = asyncio.run(rejudge_run(store, resolved, judge, layer))
+        result = score_run(store, chosen)
+        build_catalog(store)
+        path = build_report(store)
+    facts = {"run": store.name, **asdict(result), "coverage": result.coverage, **called}
+    facts["report"] = str(path)
+    if json_output:
+        emit_json(facts)
+    else:
+        share = "no coverage" if result.coverage is None else f"{result.coverage:.1%} coverage"
+        print(
+            f"{store.name}, layer {result.layer}: {result.state}, "
+            f"{result.n_scored}/{result.n_total} scored, {share}, {called['new_calls']} new calls"
+        )
+        print(f"report: {path}")
+    threshold = store.manifest.config.error_threshold
+    if result.coverage is None or 1 - result.coverage > threshold:
+        note(f"memprobe: more than {threshold:.0%} of layer {result.layer} could not be scored")
+        raise typer.Exit(errors.INCOMPLETE)

@@ -1,0 +1,166 @@
+"""`run`, `resume` and `plan`."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Annotated, Any
+
+import typer
+
+from flows.cli import errors
+from flows.cli.options import Json, RunName, location, with_settings
+from flows.cli.output import emit_json, note, records
+from memprobe.config import RunConfig
+from memprobe.errors import UsageError
+from memprobe.settings import RUN_OPTIONS, Resolved, nearest
+
+SUITES = ("recovery",)
+RUN = tuple(option.name for option in RUN_OPTIONS)
+Suite = Annotated[str, typer.Argument(metavar="[SUITE]", help="The suite: recovery.")]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    app.command(rich_help_panel="Measure")(run)
+    app.command(rich_help_panel="Measure")(resume)
+    app.command(rich_help_panel="Measure")(plan)
+
+
+def check_suite(suite: str) -> None:
+    """Raises `UsageError` for a suite that this version does not have."""
+    if suite not in SUITES:
+        raise UsageError(
+            f"there is no suite {suite!r}{nearest(suite, SUITES)}; there is: {', '.join(SUITES)}"
+        )
+
+
+def fresh_name(suite: str) -> str:
+    """A readable name that sorts by time."""
+    return f"{suite}_{datetime.now(UTC):%Y%m%d_%H%M%S}"
+
+
+@with_settings(*RUN)
+def run(
+    resolved: Resolved,
+    suite: Suite = "recovery",
+    name: Annotated[
+        str | None,
+        typer.Option(
+            "--run",
+            metavar="NAME",
+            help="Name of the run; SUITE_DATE_TIME when not given. The same name goes on with it.",
+        ),
+    ] = None,
+    json_output: Json = False,
+) -> None:
+    """Run a suite from rollout to report; the same command again resumes it.
+
+    Examples:
+
+    `memprobe run recovery --systems nomem,longctx_full,rag --users 2 --run t1`
+
+    `memprobe run recovery --model openai/gpt-5.4-mini --model-role judge=openai/gpt-5.4`
+
+    `memprobe run recovery --systems path/to/my_memory.py:MyMemory,nomem`
+    """
+    check_suite(suite)
+    execute(resolved.config(name or fresh_name(suite)), resolved, json_output)
+
+
+@with_settings("max_connections", "call_timeout", "max_cost")
+def resume(resolved: Resolved, run: RunName, json_output: Json = False) -> None:
+    """Go on with a run under its own settings; finished units and calls are not repeated.
+
+    Example: `memprobe resume t1 --max-cost 10`
+    """
+    from storage.runs import RunStore
+
+    stored = RunStore.open(location(resolved, run)).manifest.config
+    given = resolved.given() & {"max_connections", "call_timeout", "max_cost"}
+    changes = {name: resolved.values[name] for name in given}
+    execute(stored.model_copy(update=changes), resolved, json_output)
+
+
+def execute(config: RunConfig, resolved: Resolved, json_output: bool) -> None:
+    """Run to the end with a live display, print the result, exit with its code."""
+    from flows.cli.live import Display
+    from flows.launch import run_recovery
+    from flows.progress import Progress
+
+    progress = Progress()
+    with Display(progress, config.name):
+        result = run_recovery(config, resolved.settings, progress)
+    fields = result.as_dict()
+    if json_output:
+        emit_json(fields)
+    else:
+        show(fields)
+    code = outcome_code(result.status, result.error_share, config.error_threshold)
+    explain(fields, code, config)
+    if code:
+        raise typer.Exit(code)
+
+
+def outcome_code(status: str, error_share: float, threshold: float) -> int:
+    """The exit code of a run that ended so."""
+    if status == "interrupted":
+        return errors.INTERRUPTED
+    if status != "complete" or error_share > threshold:
+        return errors.INCOMPLETE
+    return errors.OK
+
+
+def show(fields: dict[str, Any]) -> None:
+    """The result for people."""
+    records(fields["summary"], f"run {fields['run']}: {fields['status']}")
+    print(
+        f"{fields['units_done']} of {fields['units_total']} units, {fields['new_calls']} new calls,"
+        f" {fields['ledger_hits']} from the ledger"
+    )
+    if fields["unscored"]:
+        print("unscored: " + ", ".join(f"{k} {n}" for k, n in fields["unscored"].items()))
+    if fields["report"]:
+        print(f"report: {fields['report']}")
+
+
+def explain(fields: dict[str, Any], code: int, config: RunConfig) -> None:
+    """Why the run did not end with 0, and what to do next, on stderr."""
+    for failure in fields["failures"]:
+        note(f"memprobe: {failure}")
+    if code == errors.INTERRUPTED:
+        note(
+            "memprobe: stopped; finished calls and units are kept. "
+            f"`memprobe resume {config.name}` goes on from there"
+        )
+    elif code and fields["status"] != "complete":
+        missing = fields["units_total"] - fields["units_done"]
+        note(
+            f"memprobe: {missing} units are not done; the rest is kept. "
+            f"`memprobe resume {config.name}` tries them again"
+        )
+    elif code:
+        note(
+            f"memprobe: {fields['error_share']:.1%} of the items could not be scored, more than "
+            f"--error-threshold {config.error_threshold:g}; `memprobe status {config.name}` "
+            "shows what was kept, the report counts them by reason"
+        )
+
+
+@with_settings(*RUN)
+def plan(resolved: Resolved, suite: Suite = "recovery", json_output: Json = False) -> None:
+    """Estimate calls, tokens, money and time of a run. Makes no call and starts no server.
+
+    Takes the options of `run`. Example:
+
+    `memprobe plan recovery --model openai/gpt-5.4-mini --systems nomem,longctx_full --users 50`
+    """
+    check_suite(suite)
+    from flows.cli.plan import print_plan
+    from tasks.plan import plan_run
+
+    config = resolved.config("plan")
+    made = plan_run(config)
+    if json_output:
+        emit_json(made.as_dict())
+    else:
+        print_plan(made)

@@ -1,0 +1,135 @@
+"""`systems` and `check`: the memory systems there are, and the contract they are held to."""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from flows.cli import errors
+from flows.cli.options import Json, with_settings
+from flows.cli.output import emit_json, note, plain, table
+from memprobe.settings import Resolved
+from memprobe.types import Asker, Role
+
+if TYPE_CHECKING:
+    from adapters.memory.contract import CheckResult
+    from adapters.models.minilm import MiniLM
+    from memprobe.systems import ModelAccess
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    app.command(rich_help_panel="Memory systems")(systems)
+    app.command(rich_help_panel="Memory systems")(check)
+
+
+@with_settings()
+def systems(resolved: Resolved, json_output: Json = False) -> None:
+    """List the memory systems: built in and from installed packages. Broken ones are named.
+
+    Example: `memprobe systems`
+    """
+    from adapters.memory.registry import Registry
+    from adapters.models.minilm import MiniLM
+
+    registry = Registry(MiniLM())
+    cards, broken = registry.cards(), registry.broken()
+    if json_output:
+        emit_json({"systems": [c.model_dump(mode="json") for c in cards], "broken": broken})
+        return
+    rows: list[list[Any]] = []
+    for card in cards:
+        can = card.capabilities
+        needs = [word for word, on in (("model", can.needs_llm), ("gpu", card.pool == "gpu")) if on]
+        rows.append([card.name, card.summary, card.origin, ", ".join(needs), card.extra or ""])
+    table(["name", "what it does", "origin", "needs", "extra"], rows)
+    for name, reason in broken.items():
+        note(f"memprobe: {plain(name)} cannot be loaded: {plain(reason)}")
+
+
+@with_settings("model", "model_role")
+def check(
+    resolved: Resolved,
+    spec: Annotated[
+        str, typer.Argument(metavar="SPEC", help="A listed name, or path/to/file.py:Class.")
+    ],
+    json_output: Json = False,
+) -> None:
+    """Hold a memory system to the contract: isolation, complete dumps, event time and more.
+
+    Example: `memprobe check examples/my_memory.py:MyMemory`
+    """
+    results = asyncio.run(_check(resolved, spec))
+    failed = [r for r in results if not r.passed]
+    if json_output:
+        emit_json({"system": spec, "passed": not failed, "checks": [asdict(r) for r in results]})
+    else:
+        rows = [[r.name, _word(r), r.detail] for r in results]
+        table(["check", "result", "detail"], rows)
+    if failed:
+        note(f"memprobe: {spec} broke its contract: {', '.join(r.name for r in failed)}")
+        raise typer.Exit(errors.INCOMPLETE)
+
+
+def _word(result: CheckResult) -> str:
+    if result.skipped:
+        return "not applicable"
+    return "pass" if result.passed else "FAIL"
+
+
+async def _check(resolved: Resolved, spec: str) -> list[CheckResult]:
+    from adapters.memory.contract import check_spec
+    from adapters.models.minilm import MiniLM
+
+    def tell(result: CheckResult) -> None:
+        note(f"{result.name}: {_word(result)} ({result.seconds:.1f} s)")
+
+    embedder = MiniLM()
+    try:
+        with tempfile.TemporaryDirectory(prefix="memprobe-check-") as folder:
+            async with _models(resolved, embedder, Path(folder)) as models:
+                return await check_spec(
+                    spec, embedder, workdir=Path(folder), models=models, on_result=tell
+                )
+    finally:
+        await embedder.close()
+
+
+@asynccontextmanager
+async def _models(
+    resolved: Resolved, embedder: MiniLM, folder: Path
+) -> AsyncIterator[ModelAccess | None]:
+    """A model for the system under check, through the gateway; None without `--model`."""
+    config = resolved.config("check")
+    model = config.model_of(Role.MEMORY)
+    if model.startswith("embedded/"):
+        yield None
+        return
+    from adapters.models.door import Door
+    from adapters.models.gateway import Gateway
+    from memprobe.systems import ModelAccess
+    from storage.ledger import Ledger
+
+    ledger = Ledger.open(f"sqlite:///{folder / 'ledger.sqlite'}")
+    gateway = Gateway(config, ledger, {})
+    door = Door(gateway, embedder)
+    await door.start()
+    try:
+        asker = Asker(run="check", suite="contract", stage="check", user="contract")
+        yield ModelAccess(
+            base_url=door.base_url,
+            api_key=door.token(asker),
+            chat_model=model,
+            embedding_model=embedder.name,
+        )
+    finally:
+        await door.stop()
+        await gateway.close()
+        await asyncio.to_thread(ledger.close)
