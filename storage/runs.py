@@ -25,6 +25,7 @@ import pyarrow.parquet as pq
 
 from memprobe.errors import StorageError, UsageError
 from memprobe.ids import slug
+from memprobe.text import sanitize
 from storage.files import LocalFiles, open_files
 from storage.lock import run_lock
 from storage.manifest import Manifest, read_manifest
@@ -248,7 +249,7 @@ class RunStore:
                 continue
             if column == "system" and table in USER_ONLY:
                 continue
-            others = sorted(set(arrow.column(column).to_pylist()) - {mine})
+            others = sorted(set(arrow.column(column).to_pylist()) - {sanitize(mine)[0]})
             if others:
                 raise StorageError(
                     f"table {table}, column {column}: rows of {others[0]!r} in unit {unit.slug}"
