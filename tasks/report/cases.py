@@ -243,9 +243,7 @@ def user_payload(store: RunStore, user_id: str, systems: Sequence[str]) -> Row:
         "cases": [],
     }
     for system in systems:
-        tables = {
-            table: store.read(table, system=system, user=user_id) for table in _STORE_TABLES
-        }
+        tables = {table: store.read(table, system=system, user=user_id) for table in _STORE_TABLES}
         epochs = sorted({row["epoch"] for rows in tables.values() for row in rows})
         payload["stores"][system] = {str(epoch): _store(tables, epoch) for epoch in epochs}
         payload["cases"] += _cases(system, tables)

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import combinations
 from typing import Any
 
-import numpy as np
-
+from memprobe import metrics
 from memprobe.config import RunConfig
 from memprobe.types import Category, Protocol, Role
 from storage.manifest import Manifest
@@ -19,27 +19,31 @@ from storage.runs import RunStore
 
 Row = dict[str, Any]
 Ask = Callable[[str], list[Row]]
-RESAMPLES = 2000
+ALPHA = 0.05
 RECOVERED = 0.75
 
 _OVERLAP = "no difference shown"
 
 PER_USER = """
-select system, access_mode, k, user_id, avg(mean) as b from (
-  select system, access_mode, k, user_id, epoch, category, avg(score) as mean
-  from verdicts where layer = 'base' and score is not null
-  group by all
-) group by all order by all
+select system, access_mode, k, user_id, b from user_recovery
+where layer = 'base' and b is not null
+order by all
 """
 CALL_COST = """
-select system, count(*) as calls,
-  count(*) filter (where cost_usd is null) as unpriced, sum(cost_usd) as cost_usd,
-  sum(prompt_tokens) as prompt_tokens, sum(completion_tokens) as completion_tokens
-from calls where system <> '' and stage <> 'memory_judge' group by system order by system
+with priced as (
+  select system, outcome, call_id, prompt_tokens, completion_tokens, ledger_hit,
+    case when ledger_hit
+      then max(cost_usd) filter (not ledger_hit) over (partition by call_id)
+      else cost_usd end as cost_usd
+  from calls
+)
+select system, count(*) as calls, count(*) filter (where cost_usd is null) as unpriced,
+  sum(cost_usd) as cost_usd
+from priced where system <> '' group by system order by system
 """
 LATENCY = """
-select phase, system, count(*) as n, median(latency_s) as p50_s,
-  quantile_cont(latency_s, 0.95) as p95_s, max(latency_s) as max_s
+select phase, system, count(*) as n, quantile_disc(latency_s, 0.5) as p50_s,
+  quantile_disc(latency_s, 0.95) as p95_s, max(latency_s) as max_s
 from operations group by all order by phase, system
 """
 JUDGE_CHECK = f"""
@@ -63,24 +67,21 @@ with gone as (
   select 'oracle verdicts', '', null, null, reason, status from oracle_verdicts
   union all
   select 'judge checks', '', null, null, reason, status from judge_checks
-), sizes as (
-  select item, system, access_mode, k, count(*) as total from gone group by all
+), counted as (
+  select item, system, access_mode, k, reason, count(*) as n,
+    count(*) filter (where status = 'scored') as scored_zero
+  from gone group by all
+), shares as (
+  select *, sum(n) over (partition by item, system, access_mode, k)::bigint as total from counted
 )
-select item, system, access_mode, k, reason, count(*) as n, any_value(total) as total,
-  count(*) filter (where status = 'scored') as scored_zero
-from gone join sizes using (item, system)
-where reason is not null
-  and gone.access_mode is not distinct from sizes.access_mode
-  and gone.k is not distinct from sizes.k
-group by item, system, gone.access_mode, gone.k, reason
-order by item, system, access_mode, k, reason
+select * from shares where reason is not null
+order by item, system, access_mode, k nulls first, reason
 """
-DUPLICATES = """
-select system, avg(items - kinds) as repeated_mean, sum(items) as items,
-  sum(items) - sum(kinds) as repeated, count(*) as stores
-from (
-  select system, user_id, epoch, count(*) as items, count(distinct content) as kinds
-  from memory_items group by all
+FOOTPRINT = """
+select system, avg(items) as items, avg(chars) as chars from (
+  select system, user_id, epoch, count(seq) as items, coalesce(sum(chars), 0) as chars
+  from (select distinct system, user_id, epoch from episodes)
+  left join memory_items using (system, user_id, epoch) group by all
 ) group by system order by system
 """
 PROMPTS = """
@@ -90,6 +91,11 @@ from slot_fills where layer = 'base' group by all order by all
 ORACLE = """
 select count(*) as n, count(*) filter (where can_invite) as can_invite,
   count(*) filter (where status = 'unscored') as unscored from oracle_verdicts
+"""
+
+
+TARGETS = """
+select count(*) as n from (select distinct user_id, category, dimension from verdicts)
 """
 
 
@@ -127,6 +133,7 @@ class ReportData:
 
     manifest: Manifest
     users: tuple[str, ...]
+    n_targets: int
     systems: tuple[str, ...]
     summary: list[Row]
     categories: list[Row]
@@ -137,6 +144,7 @@ class ReportData:
     judge_check: list[Row]
     unscored: list[Row]
     duplicates: list[Row]
+    footprint: list[Row]
     prompts: list[Row]
     oracle: Row
     comparisons: list[Comparison] = field(default_factory=list)
@@ -161,65 +169,45 @@ def way_name(mode: str | None, k: int | None) -> str:
     return "" if mode is None else mode if k is None else f"{mode} k={k}"
 
 
-def bootstrap_difference(pairs: np.ndarray, seed: int) -> tuple[float, float, float]:
-    """95 % interval and two-sided p of a mean difference, users resampled.
-
-    `pairs` holds one difference per user. The p value is twice the smaller
-    share of resampled means on one side of zero, with one added to both counts
-    so that it is never 0.
-    """
-    rng = np.random.default_rng(seed)
-    users = len(pairs)
-    means = np.empty(RESAMPLES)
-    step = max(1, 4_000_000 // max(users, 1))
-    for start in range(0, RESAMPLES, step):
-        stop = min(start + step, RESAMPLES)
-        picks = rng.integers(0, users, size=(stop - start, users))
-        means[start:stop] = pairs[picks].mean(axis=1)
-    lo, hi = np.quantile(means, [0.025, 0.975])
-    side = min(int((means <= 0).sum()), int((means >= 0).sum()))
-    return float(lo), float(hi), min(1.0, 2 * (side + 1) / (RESAMPLES + 1))
-
-
-def holm(p_values: Sequence[float]) -> list[float]:
-    """Holm-adjusted p values, in the order given."""
-    order = sorted(range(len(p_values)), key=lambda i: p_values[i])
-    adjusted = [0.0] * len(p_values)
-    highest = 0.0
-    for place, index in enumerate(order):
-        highest = max(highest, min(1.0, p_values[index] * (len(p_values) - place)))
-        adjusted[index] = highest
-    return adjusted
-
-
 def compare(per_user: Sequence[Row], seed: int) -> list[Comparison]:
     """All pairs of systems for each way of reading, over the users that both have."""
-    ways: dict[tuple[str, int | None], dict[str, dict[str, float]]] = {}
+    ways: dict[tuple[str, int | None], dict[str, dict[str, float | None]]] = {}
     for row in per_user:
         systems = ways.setdefault((row["access_mode"], row["k"]), {})
         systems.setdefault(row["system"], {})[row["user_id"]] = row["b"]
     out: list[Comparison] = []
     for (mode, k), systems in sorted(ways.items(), key=lambda w: (w[0][0], w[0][1] or 0)):
-        names = sorted(systems)
-        found: list[tuple[str, str, np.ndarray]] = []
-        for place, first in enumerate(names):
-            for second in names[place + 1 :]:
-                shared = sorted(systems[first].keys() & systems[second].keys())
-                if len(shared) < 2:
-                    continue
-                pairs = np.array([systems[first][u] - systems[second][u] for u in shared])
-                if pairs.mean() < 0:
-                    first_, second_, pairs = second, first, -pairs
-                else:
-                    first_, second_ = first, second
-                found.append((first_, second_, pairs))
-        tested = [bootstrap_difference(pairs, seed) for _, _, pairs in found]
-        adjusted = holm([p for _, _, p in tested])
-        for (better, other, pairs), (lo, hi, _), p in zip(found, tested, adjusted, strict=True):
-            shown = lo > 0 and p < 0.05
-            mean = float(pairs.mean())
-            out.append(Comparison(mode, k, better, other, len(pairs), mean, lo, hi, p, shown))
+        found = [_pair(systems, *names, seed) for names in combinations(sorted(systems), 2)]
+        tested = [f for f in found if f[2].p_value is not None]
+        adjusted = metrics.holm([f[2].p_value or 0.0 for f in tested])
+        for (better, other, pair), p in zip(tested, adjusted, strict=True):
+            if pair.difference is None or pair.interval is None:
+                continue
+            out.append(
+                Comparison(
+                    mode,
+                    k,
+                    better,
+                    other,
+                    pair.n,
+                    pair.difference,
+                    pair.interval.lo,
+                    pair.interval.hi,
+                    p,
+                    pair.shown and p < ALPHA,
+                )
+            )
     return out
+
+
+def _pair(
+    systems: dict[str, dict[str, float | None]], first: str, second: str, seed: int
+) -> tuple[str, str, metrics.PairedDifference]:
+    pair = metrics.paired_difference(systems[first], systems[second], seed=seed)
+    if pair.difference is not None and pair.difference < 0:
+        swapped = metrics.paired_difference(systems[second], systems[first], seed=seed)
+        return second, first, swapped
+    return first, second, pair
 
 
 def refusals(summary: Sequence[Row], threshold: float) -> dict[str, str]:
@@ -278,25 +266,14 @@ def load(store: RunStore, ask: Ask | None = None) -> ReportData:
     manifest = store.reload_manifest()
     order = {name: place for place, name in enumerate(manifest.config.systems)}
     summary = ask("select * from recovery_summary")
-    summary.sort(
-        key=lambda r: (
-            r["access_mode"],
-            r["k"] or 0,
-            -(r["b_mean"] if r["b_mean"] is not None else -1.0),
-            order.get(r["system"], len(order)),
-        )
-    )
     refused = refusals(summary, manifest.config.coverage_threshold)
-    for row in summary:
-        if way_name(row["access_mode"], row["k"]) in refused:
-            row["refused"] = True
-    summary.sort(
-        key=lambda r: (
-            (r["access_mode"], r["k"] or 0, order.get(r["system"], len(order)))
-            if r.get("refused")
-            else (r["access_mode"], r["k"] or 0, 0)
-        )
-    )
+
+    def place(row: Row) -> tuple[str, int, float, int]:
+        ranked = way_name(row["access_mode"], row["k"]) not in refused
+        best_first = -(row["b_mean"] or 0.0) if ranked else 0.0
+        return row["access_mode"], row["k"] or 0, best_first, order.get(row["system"], len(order))
+
+    summary.sort(key=place)
     stored = [r["system"] for r in ask("select distinct system from verdicts order by system")]
     systems = sorted(set(stored) | {r["system"] for r in summary}, key=lambda s: order.get(s, 999))
     oracle = ask(ORACLE)
@@ -305,6 +282,7 @@ def load(store: RunStore, ask: Ask | None = None) -> ReportData:
         users=tuple(
             r["user_id"] for r in ask("select distinct user_id from verdicts order by user_id")
         ),
+        n_targets=ask(TARGETS)[0]["n"],
         systems=tuple(systems),
         summary=summary,
         categories=ask("select * from recovery_by_category"),
@@ -314,7 +292,8 @@ def load(store: RunStore, ask: Ask | None = None) -> ReportData:
         latency=ask(LATENCY),
         judge_check=ask(JUDGE_CHECK),
         unscored=ask(UNSCORED),
-        duplicates=ask(DUPLICATES),
+        duplicates=ask("select * from duplicates_summary"),
+        footprint=ask(FOOTPRINT),
         prompts=ask(PROMPTS),
         oracle=oracle[0] if oracle else {},
         comparisons=compare(ask(PER_USER), manifest.config.seed),
@@ -327,12 +306,7 @@ def catalog_ask(store: RunStore) -> Ask:
     from storage.catalog import build_catalog, query
 
     build_catalog(store)
-
-    def ask(sql: str) -> list[Row]:
-        result = query(store, sql)
-        return [dict(zip(result.columns, row, strict=True)) for row in result.rows]
-
-    return ask
+    return lambda sql: query(store, sql).dicts()
 
 
 CATEGORY_NAMES = {

@@ -121,7 +121,7 @@ def defuse(text: str) -> str:
     return f"'{text}" if text.lstrip(" ")[:1] in ("=", "+", "-", "@", "\t", "\r", "\n") else text
 
 
-_MD = re.compile(r"([\\`*_{}\[\]()<>#+!|~&$])")
+_MD = re.compile(r"([\\`*_\[\]<>#|~&$])")
 
 
 def md(text: str) -> str:
