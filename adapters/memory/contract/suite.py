@@ -58,8 +58,6 @@ async def _run(name: str, check: Check, bench: Bench) -> CheckResult:
         passed = True
     except NotApplicable as reason:
         passed, skipped, detail = True, True, f"does not apply: {reason}"
-    except Violation as violation:
-        detail = str(violation)
     except TimeoutError:
         detail = (
             f"expected an end within {bench.time_limit:.0f} s; came none; fix: see where it waits"
@@ -69,6 +67,8 @@ async def _run(name: str, check: Check, bench: Bench) -> CheckResult:
             # The network is the fault, and it has a check of its own.
             passed, skipped = True, True
             detail = f"could not run without the network, see the check {NO_NETWORK}"
+        elif isinstance(error, Violation):
+            detail = str(error)
         else:
             detail = (
                 f"expected the check to run through; came {type(error).__name__}: {error}; "

@@ -1,0 +1,88 @@
+"""The network guard: what it stops, what it lets through."""
+
+import asyncio
+import socket
+import threading
+
+import pytest
+
+from adapters.memory.contract.network import NetworkBlocked, NetworkGuard, is_local, trusted
+
+
+def reach(host: str) -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as sock:
+        sock.settimeout(0.05)
+        sock.connect((host, 9))
+
+
+def test_a_remote_address_is_blocked_and_recorded() -> None:
+    with NetworkGuard() as guard, pytest.raises(NetworkBlocked):
+        reach("203.0.113.7")
+    assert guard.attempts == ["203.0.113.7:9"]
+
+
+def test_a_name_is_blocked_before_it_is_looked_up() -> None:
+    with NetworkGuard() as guard, pytest.raises(NetworkBlocked):
+        socket.getaddrinfo("telemetry.example", 443)
+    assert guard.attempts == ["telemetry.example:443"]
+
+
+def test_a_background_thread_is_seen() -> None:
+    def run() -> None:
+        with pytest.raises(NetworkBlocked):
+            reach("203.0.113.7")
+
+    with NetworkGuard() as guard:
+        thread = threading.Thread(target=run)
+        thread.start()
+        thread.join()
+    assert guard.attempts == ["203.0.113.7:9"]
+
+
+async def test_loopback_is_let_through() -> None:
+    async def answer(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"hello")
+        writer.close()
+
+    with NetworkGuard() as guard:
+        server = await asyncio.start_server(answer, "127.0.0.1", 0)
+        reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
+        assert await reader.read() == b"hello"
+        writer.close()
+        server.close()
+    assert guard.attempts == []
+
+
+def test_the_gateway_is_let_through() -> None:
+    with NetworkGuard() as guard, trusted(), pytest.raises(OSError) as caught:
+        # A documentation address: nothing listens, so the guard is what is observed here.
+        reach("203.0.113.7")
+    assert not isinstance(caught.value, NetworkBlocked)
+    assert guard.attempts == []
+
+
+def test_nothing_is_watched_outside_a_guard() -> None:
+    with NetworkGuard() as guard:
+        pass
+    with pytest.raises(OSError) as caught:
+        reach("203.0.113.7")
+    assert not isinstance(caught.value, NetworkBlocked)
+    assert guard.attempts == []
+
+
+@pytest.mark.parametrize(
+    ("host", "local"),
+    [
+        ("127.0.0.1", True),
+        ("127.8.8.8", True),
+        ("::1", True),
+        ("localhost", True),
+        ("", True),
+        ("10.0.0.1", False),
+        ("0.0.0.0", False),
+        ("example.org", False),
+        ("169.254.169.254", False),
+    ],
+)
+def test_what_is_local(host: str, local: bool) -> None:
+    assert is_local(host) is local
