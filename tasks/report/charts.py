@@ -50,7 +50,7 @@ def _tall(rows: int, each: int = 34) -> int:
     return 110 + each * max(rows, 3)
 
 
-_SHARE_AXIS = {"range": [0, 1.02], "title": {"text": "B, mean score (0 to 1)"}}
+_SHARE_AXIS = {"range": [-0.03, 1.03], "title": {"text": "B, mean score (0 to 1)"}}
 
 
 def _summary_by_way(data: ReportData) -> list[tuple[str, list[Row]]]:
@@ -86,6 +86,7 @@ def scores(data: ReportData) -> Chart | None:
                 place,
                 type="scatter",
                 mode="markers",
+                orientation="h",
                 name=label(way),
                 x=[row["b_mean"] for row in rows],
                 y=[label(row["system"]) for row in rows],
@@ -161,7 +162,7 @@ def heat_map(data: ReportData) -> Chart | None:
 def slope(data: ReportData) -> Chart | None:
     """Whole store against top-k: what retrieval loses."""
     whole = {r["system"]: r for r in data.summary if r["access_mode"] == AccessMode.DUMP_ALL.value}
-    depths = sorted({k for _, k in data.ways if k is not None})
+    depths = sorted({k for _, k in data.ways if k is not None})[-1:]
     traces = []
     for place, system in enumerate(data.systems):
         points = [("whole store", whole.get(system))]
@@ -170,7 +171,7 @@ def slope(data: ReportData) -> Chart | None:
                 f"top-{k}",
                 next((r for r in data.summary if r["system"] == system and r["k"] == k), None),
             )
-            for k in reversed(depths)
+            for k in depths
         ]
         drawn = [(x, row) for x, row in points if row is not None and row["b_mean"] is not None]
         if len(drawn) < 2:
@@ -190,7 +191,7 @@ def slope(data: ReportData) -> Chart | None:
         )
     if not traces:
         return None
-    order = ["whole store", *(f"top-{k}" for k in reversed(depths))]
+    order = ["whole store", *(f"top-{k}" for k in depths)]
     figure = _figure(
         traces,
         yaxis=_SHARE_AXIS,
@@ -199,7 +200,7 @@ def slope(data: ReportData) -> Chart | None:
     return Chart(
         "slope",
         "Whole store against top-k",
-        "How the score changes from reading the whole store to reading retrieved items.",
+        "Score when the whole store is read, and when the most items are retrieved.",
         figure,
         "headline",
         380,
@@ -298,7 +299,7 @@ def attribution(data: ReportData) -> Chart | None:
     )
     return Chart(
         "attribution",
-        "Where targets were lost",
+        "Targets by attribution label",
         "Share of targets by attribution label, for each system and way of reading.",
         figure,
         "attribution",
@@ -312,6 +313,7 @@ def _against(
     if not points:
         return None
     names = {system: place for place, system in enumerate(data.systems)}
+    widest = max(x for _, x, _ in points) or 1.0
     traces = [
         _trace(
             names.get(system, 0),
@@ -329,7 +331,9 @@ def _against(
         for system, x, row in points
     ]
     figure = _figure(
-        traces, xaxis={"title": {"text": axis}, "rangemode": "tozero"}, yaxis=_SHARE_AXIS
+        traces,
+        xaxis={"title": {"text": axis}, "range": [-0.12 * widest, 1.12 * widest]},
+        yaxis=_SHARE_AXIS,
     )
     return Chart(id_, title, f"{title}, whole store.", figure, "footprint", 380)
 
@@ -378,6 +382,7 @@ def latency(data: ReportData) -> Chart | None:
                 place,
                 type="scatter",
                 mode="markers",
+                orientation="h",
                 name=label(system),
                 y=[label(row["phase"]) for row in rows],
                 x=[row["p50_s"] for row in rows],
@@ -407,7 +412,7 @@ def latency(data: ReportData) -> Chart | None:
     phases = len({row["phase"] for row in data.latency})
     return Chart(
         "latency",
-        "Latency of the stores",
+        "Median to 95th percentile",
         "Median and 95th percentile of each operation, by system.",
         figure,
         "latency",

@@ -55,7 +55,7 @@ def headline(data: ReportData) -> Table:
     notes += [f"Not ranked, {way}: {why}." for way, why in data.refused.items()]
     return Table(
         "headline",
-        "Recovery",
+        "Scores by system and way of reading",
         (
             _SYSTEM,
             _READ,
@@ -68,8 +68,8 @@ def headline(data: ReportData) -> Table:
             Column("a", "A", "percent"),
             Column("c", "C, turns", "number"),
             Column("d", "D", "number"),
-            Column("items", "Items", "number"),
-            Column("chars", "Chars per item", "number"),
+            Column("items", "Items", "count"),
+            Column("chars", "Chars per item", "count"),
         ),
         rows,
         tuple(notes),
@@ -144,7 +144,7 @@ def attribution(data: ReportData) -> Table:
         line["rate"] = 100 * line["ok"] / given if given else None
     return Table(
         "attribution",
-        "Where targets were lost",
+        "Attribution labels by system and way of reading",
         (
             _SYSTEM,
             _READ,
@@ -189,9 +189,9 @@ def footprint(data: ReportData) -> Table:
         "Footprint and cost",
         (
             _SYSTEM,
-            Column("items", "Items per user", "number"),
-            Column("chars", "Characters per user", "number"),
-            Column("tokens", "Tokens of the whole store", "number"),
+            Column("items", "Items per user", "count"),
+            Column("chars", "Characters per user", "count"),
+            Column("tokens", "Tokens of the whole store", "count"),
             Column("duplicates", "Duplicates stored", "percent"),
             Column("found", "Duplicates retrieved", "percent"),
             Column("calls", "Calls", "int"),
@@ -201,8 +201,8 @@ def footprint(data: ReportData) -> Table:
         (
             "Characters are Unicode code points. A duplicate has exactly the text of another item "
             "of the same store. An answer that two systems share is counted at its price for "
-            "both, so that they can be compared; the cost is unknown as soon as one call's price is, and "
-            "when an answer was paid for by an earlier run.",
+            "both, so that they can be compared; the cost is unknown as soon as one call's price "
+            "is, and when an answer was paid for by an earlier run.",
         ),
     )
 
@@ -211,7 +211,7 @@ def latency(data: ReportData) -> Table:
     """Latency of each operation of a store; writing and searching are apart."""
     return Table(
         "latency",
-        "Latency of the stores",
+        "Operations of the stores",
         (
             Column("phase", "Operation"),
             _SYSTEM,

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-Kind = Literal["text", "int", "score", "percent", "number", "seconds", "usd", "interval"]
+Kind = Literal["text", "int", "score", "percent", "number", "count", "seconds", "usd", "interval"]
 ABSENT = "—"
 UNKNOWN = "unknown"
 
@@ -65,6 +65,8 @@ def display(value: Any, kind: Kind) -> str:
         return f"{int(value):,}"
     if kind == "score":
         return f"{value:.3f}"
+    if kind == "count":
+        return f"{value:,.1f}"
     if kind == "percent":
         return f"{value:.1f} %"
     if kind == "usd":

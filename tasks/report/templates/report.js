@@ -25,6 +25,7 @@
         trace.marker.pattern.fgcolor = theme === "dark" ? "#14171c" : "#ffffff";
         trace.marker.pattern.fillmode = "overlay";
       }
+      if (trace.type === "scatter") trace.cliponaxis = false;
       trace.line = { color: colour, width: 2 };
       if (trace.error_x) trace.error_x.color = colour;
     }
@@ -36,8 +37,8 @@
       paper_bgcolor: "rgba(0,0,0,0)",
       plot_bgcolor: "rgba(0,0,0,0)",
       font: { family: getComputedStyle(document.body).fontFamily, size: narrow.matches ? 11 : 13, color: ink },
-      margin: { l: 10, r: 14, t: 30, b: 44 },
-      legend: { orientation: "h", y: -0.22, yanchor: "top" },
+      margin: { l: 10, r: 14, t: 30, b: 96 },
+      legend: { orientation: "h", x: 0, y: 0, yref: "container", yanchor: "bottom" },
       hoverlabel: { align: "left" },
       xaxis: { ...axis, ...copy.layout.xaxis },
       yaxis: { ...axis, ...copy.layout.yaxis },
