@@ -155,8 +155,7 @@ def plan(resolved: Resolved, suite: Suite = "recovery", json_output: Json = Fals
     `memprobe plan recovery --model openai/gpt-5.4-mini --systems nomem,longctx_full --users 50`
     """
     check_suite(suite)
-    from flows.cli.plan import print_plan
-    from tasks.plan import plan_run
+    from flows.cli.plan import plan_run, print_plan
 
     config = resolved.config("plan")
     made = plan_run(config)

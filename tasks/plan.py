@@ -1,0 +1,462 @@
+"""What a run will ask for: calls, tokens, money and time, before anything is spent.
+
+Prompt sizes come from the data set's own texts, rendered into the prompts, at
+four characters a token. How a dialogue goes is taken from the published release
+of 50 users (turns an episode, length of a reply, how a store grows).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, Protocol
+
+from memprobe.config import RunConfig
+from memprobe.dataset import Dataset, User
+from memprobe.errors import UsageError
+from memprobe.systems import SystemCard
+from memprobe.types import AccessMode, Role
+from memprobe.types import Protocol as Procedure
+from tasks.judge_check import MAX_USERS, TARGETS_PER_USER
+from tasks.prompt_sizes import CHARS_PER_TOKEN, USER_TOKENS, Sizes, sizes_of
+from tasks.recover import ANSWER_RESERVE, CACHE_FLOOR
+from tasks.rollout import REPLY_K
+
+TURNS = 2.45
+"""Mean turns of an episode; 2.39 without memory, 2.49 with one."""
+TURN_PAIRS = 2.4
+"""Mean of T(T-1)/2 over episodes of T turns: how often an earlier turn is read again."""
+EXTRACTED_EPISODE_TOKENS = 640
+"""Growth of a store that keeps extracted facts: mem0's full dump over 31 episodes."""
+EXTRACTED_ITEM_TOKENS = 60
+RECOVERED = 0.4
+"""Share of targets that every reader of a store gets right."""
+INVITED = 0.95
+"""Share of tasks that can bring their target up; the oracle refused 73 of 1,550."""
+UNDISCLOSED = 0.5
+"""Share of the invited, unrecovered targets that the user never let show."""
+ANSWER_TOKENS = {
+    Role.SIMULATOR: USER_TOKENS + 20,
+    Role.PREFERENCE: 30,
+    Role.SLOT_FILL: 60,
+    Role.JUDGE: 35,
+    Role.ORACLE: 35,
+    Role.DISCLOSURE: 45,
+    Role.SUBCLASS: 40,
+}
+"""Completion tokens; for preferences of each of them."""
+LATENCY_S = 1.0
+TOKENS_PER_S = 80.0
+EMBEDDED_LATENCY_S = 0.003
+MAX_CHAINS = 64
+"""Stores that a process keeps open at the same time."""
+
+
+class Priced(Protocol):
+    """US dollars a token, as `adapters.models.prices.Price` has them."""
+
+    @property
+    def prompt(self) -> float: ...
+    @property
+    def cached(self) -> float: ...
+    @property
+    def completion(self) -> float: ...
+    @property
+    def date(self) -> str: ...
+
+
+@dataclass(frozen=True, slots=True)
+class PlanRow:
+    """Calls of one role in one stage with one system; `cost_usd` None = unknown price."""
+
+    stage: str
+    system: str
+    role: str
+    model: str
+    calls: int
+    prompt_tokens: int
+    cached_tokens: int
+    completion_tokens: int
+    cost_usd: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The estimate. `critical_path_s` is the longest user's chain of dependent calls,
+    `wall_s` the larger of that and what the connections let through.
+    """
+
+    suite: str
+    users: int
+    users_measured: int
+    systems: tuple[str, ...]
+    rows: tuple[PlanRow, ...]
+    calls: int
+    prompt_tokens: int
+    cached_tokens: int
+    completion_tokens: int
+    cost_usd: float | None
+    unknown_prices: tuple[str, ...]
+    critical_path_s: float
+    wall_s: float
+    notes: tuple[str, ...]
+
+    def as_dict(self) -> dict[str, Any]:
+        """As JSON."""
+        return asdict(self)
+
+
+@dataclass(slots=True)
+class _Sums:
+    calls: float = 0.0
+    prompt: float = 0.0
+    cached: float = 0.0
+    completion: float = 0.0
+    seconds: float = 0.0
+
+
+def chosen_users(config: RunConfig, dataset: Dataset) -> tuple[list[User], int]:
+    """The users to measure and how many the run has; more than there are is an extrapolation."""
+    if config.users is None:
+        return list(dataset.users), len(dataset.users)
+    if isinstance(config.users, int):
+        return list(dataset.users[: config.users]), config.users
+    known = {user.user_id: user for user in dataset.users}
+    missing = [user for user in config.users if user not in known]
+    if missing:
+        raise UsageError(
+            f"--users: no user {', '.join(missing)} in data set {dataset.name!r}; "
+            f"there are: {', '.join(list(known)[:20])}"
+        )
+    return [known[user] for user in config.users], len(config.users)
+
+
+@dataclass
+class _Estimate:
+    config: RunConfig
+    dataset: Dataset
+    window: int | None
+    sums: dict[tuple[str, str, Role], _Sums] = field(default_factory=dict)
+    chains: list[float] = field(default_factory=list)
+    notes: dict[str, None] = field(default_factory=dict)
+
+    @property
+    def turns(self) -> float:
+        return min(TURNS, float(self.config.max_turns))
+
+    @property
+    def pairs(self) -> float:
+        most = self.config.max_turns * (self.config.max_turns - 1) / 2
+        return min(TURN_PAIRS, most)
+
+    def seconds(self, role: Role, completion: float) -> float:
+        """Assumed latency of one call."""
+        if self.config.model_of(role).startswith("embedded/"):
+            return EMBEDDED_LATENCY_S
+        return LATENCY_S + completion / TOKENS_PER_S
+
+    def add(
+        self,
+        stage: str,
+        system: str,
+        role: Role,
+        calls: float,
+        prompt: float,
+        completion: float,
+        cached: float = 0.0,
+    ) -> float:
+        """Count calls with total prompt tokens and completion tokens a call; returns a latency."""
+        sums = self.sums.setdefault((stage, system, role), _Sums())
+        latency = self.seconds(role, completion)
+        sums.calls += calls
+        sums.prompt += prompt
+        sums.cached += cached
+        sums.completion += calls * completion
+        sums.seconds += calls * latency
+        return latency
+
+    def rollout(self, card: SystemCard, size: Sizes) -> float:
+        """One user's episodes; returns the seconds of the chain."""
+        episodes, turns = size.tasks, size.tasks * self.turns
+        again = size.tasks * self.pairs
+        exchange = size.reply + size.message
+        memory = 0.0
+        if card.capabilities.stores and card.reply_access == "dump_all":
+            # Every turn reads all earlier episodes and what came before it in its own.
+            memory = turns * self.episode_tokens(card, size) * (episodes - 1) / 2
+            memory += again * exchange
+        elif card.capabilities.stores and card.reply_access == "retrieve":
+            memory = turns * REPLY_K * self.item_tokens(card, size)
+        reply = self.add(
+            "rollout",
+            card.name,
+            Role.ASSISTANT,
+            turns,
+            turns * size.base[Role.ASSISTANT] + again * exchange + memory,
+            size.reply,
+        )
+        simulated = self.add(
+            "rollout",
+            card.name,
+            Role.SIMULATOR,
+            turns,
+            turns * (size.base[Role.SIMULATOR] + size.reply) + again * exchange,
+            ANSWER_TOKENS[Role.SIMULATOR],
+        )
+        if not self.config.model_of(Role.PREFERENCE).startswith("embedded/"):
+            self.add(
+                "rollout",
+                card.name,
+                Role.PREFERENCE,
+                turns,
+                turns * (size.base[Role.PREFERENCE] + size.reply),
+                ANSWER_TOKENS[Role.PREFERENCE] * size.preferences,
+            )
+        if card.capabilities.needs_llm:
+            self.notes[
+                f"{card.name} asks a model on its own ({self.config.model_of(Role.MEMORY)}) for "
+                "every message; those calls are not in the estimate"
+            ] = None
+        return turns * (reply + simulated)
+
+    def episode_tokens(self, card: SystemCard, size: Sizes) -> float:
+        """By how much an episode makes a store grow."""
+        if not card.capabilities.stores:
+            return 0.0
+        if not card.capabilities.verbatim:
+            return EXTRACTED_EPISODE_TOKENS
+        return size.task + self.turns * (size.reply + size.message)
+
+    def item_tokens(self, card: SystemCard, size: Sizes) -> float:
+        """An item's mean length."""
+        if not card.capabilities.verbatim:
+            return EXTRACTED_ITEM_TOKENS
+        return self.episode_tokens(card, size) / (1 + 2 * self.turns)
+
+    def recover(self, card: SystemCard, size: Sizes) -> float:
+        """One user's slot-fills and verdicts in all modes; returns the seconds of the chain."""
+        fill = judge = 0.0
+        if AccessMode.DUMP_ALL in self.config.access and card.capabilities.stores:
+            store = self.episode_tokens(card, size) * size.tasks
+            if self.window is not None and store + ANSWER_RESERVE > self.window:
+                self.notes[
+                    f"{card.name}: a full store of about {store:,.0f} tokens does not fit the "
+                    f"window of {self.window:,}; dump_all will be unscored (store_overflow)"
+                ] = None
+            else:
+                prefix = store if store >= CACHE_FLOOR else 0.0
+                fill, judge = self._view(card, size, store, prefix * (size.targets - 1))
+                fill += fill if prefix else 0.0
+        if AccessMode.RETRIEVE in self.config.access and card.retrieve:
+            for k in self.config.k:
+                one = self._view(card, size, k * self.item_tokens(card, size), 0.0)
+                fill, judge = max(fill, one[0]), max(judge, one[1])
+        return fill + judge
+
+    def _view(
+        self, card: SystemCard, size: Sizes, memory: float, cached: float
+    ) -> tuple[float, float]:
+        n = size.targets
+        fill = self.add(
+            "recover",
+            card.name,
+            Role.SLOT_FILL,
+            n,
+            n * (size.base[Role.SLOT_FILL] + memory),
+            ANSWER_TOKENS[Role.SLOT_FILL],
+            cached,
+        )
+        judge = self.add(
+            "recover",
+            card.name,
+            Role.JUDGE,
+            n,
+            n * size.base[Role.JUDGE],
+            ANSWER_TOKENS[Role.JUDGE],
+        )
+        return fill, judge
+
+    def attribute(self, card: SystemCard, size: Sizes) -> float:
+        """One user's lost targets; both modes share their calls, as the transcript is the same."""
+        lost = size.targets * INVITED * ((1 - RECOVERED) if card.capabilities.stores else 1.0)
+        transcript = self.turns * (size.reply + size.message)
+        if (
+            self.config.protocol is Procedure.PAPER
+            and len(self.config.access) > 1
+            and card.retrieve
+        ):
+            # The published retrieve rows are judged apart, on empty transcripts.
+            lost, transcript = 2 * lost, transcript / 2
+        seconds = 0.0
+        for role, share in ((Role.DISCLOSURE, 1.0), (Role.SUBCLASS, UNDISCLOSED)):
+            prompt = lost * share * (size.base[role] + transcript)
+            seconds += self.add(
+                "attribute", card.name, role, lost * share, prompt, ANSWER_TOKENS[role]
+            )
+        return seconds
+
+    def shared_fills(
+        self, card: SystemCard, users: Sequence[User], total: int, size: float
+    ) -> None:
+        """An empty memory gives the same prompt for the same dimension, whoever the user is."""
+        if AccessMode.DUMP_ALL not in self.config.access:
+            return
+        if total == len(users):
+            calls = float(len({(c, e.dimension) for u in users for c, e in u.targets()}))
+        else:
+            calls = sum(
+                len(c.dimensions) * (1 - (1 - c.slots / len(c.dimensions)) ** total)
+                for c in self.dataset.pool.categories
+            )
+        self.add(
+            "recover",
+            card.name,
+            Role.SLOT_FILL,
+            calls * self.config.epochs,
+            calls * self.config.epochs * size,
+            ANSWER_TOKENS[Role.SLOT_FILL],
+        )
+
+
+def estimate(
+    config: RunConfig,
+    dataset: Dataset,
+    cards: Sequence[SystemCard],
+    *,
+    price: Callable[[str], Priced | None],
+    window: int | None = None,
+) -> Plan:
+    """Estimate a run of these settings.
+
+    `cards` are those of the run's systems, `price` knows a model's prices,
+    `window` is the reader's context window in tokens. Raises `UsageError` for a
+    user that is not in the data set.
+    """
+    users, total = chosen_users(config, dataset)
+    sizes = [sizes_of(user, dataset.pool, config) for user in users]
+    work = _Estimate(config, dataset, window)
+    for card in cards:
+        for size in sizes:
+            seconds = work.rollout(card, size) + work.recover(card, size)
+            work.chains.append(seconds + work.attribute(card, size))
+    for size in sizes:
+        work.add(
+            "oracle",
+            "",
+            Role.ORACLE,
+            size.targets,
+            size.targets * size.base[Role.ORACLE],
+            ANSWER_TOKENS[Role.ORACLE],
+        )
+    scale = total / len(users)
+    for (stage, _, _), sums in work.sums.items():
+        factor = scale * (1 if stage == "oracle" else config.epochs)
+        for name in ("calls", "prompt", "cached", "completion", "seconds"):
+            setattr(sums, name, getattr(sums, name) * factor)
+    fill = sum(size.base[Role.SLOT_FILL] for size in sizes) / len(sizes)
+    judge = sum(size.base[Role.JUDGE] for size in sizes) / len(sizes)
+    for card in cards:
+        if not card.capabilities.stores:
+            work.shared_fills(card, users, total, fill)
+    planted = min(total, MAX_USERS) * TARGETS_PER_USER * 4
+    work.add("judge_check", "", Role.JUDGE, planted, planted * judge, ANSWER_TOKENS[Role.JUDGE])
+    return _plan(work, [card.name for card in cards], len(users), total, price)
+
+
+def _plan(
+    work: _Estimate,
+    systems: Sequence[str],
+    measured: int,
+    total: int,
+    price: Callable[[str], Priced | None],
+) -> Plan:
+    config = work.config
+    rows = []
+    prices: dict[str, Priced | None] = {}
+    for (stage, system, role), sums in work.sums.items():
+        model = config.model_of(role)
+        if model not in prices:
+            prices[model] = price(model)
+        rows.append(_row(stage, system, role, model, sums, prices[model]))
+    unknown = tuple(sorted(model for model, found in prices.items() if found is None))
+    cost = None if unknown else sum(row.cost_usd or 0.0 for row in rows)
+    critical = max(work.chains, default=0.0)
+    chains = sum(work.chains) * total / measured * config.epochs / MAX_CHAINS
+    wall = max(critical, chains, *_through(work).values())
+    return Plan(
+        suite=config.suite,
+        users=total,
+        users_measured=measured,
+        systems=tuple(systems),
+        rows=tuple(rows),
+        calls=sum(row.calls for row in rows),
+        prompt_tokens=sum(row.prompt_tokens for row in rows),
+        cached_tokens=sum(row.cached_tokens for row in rows),
+        completion_tokens=sum(row.completion_tokens for row in rows),
+        cost_usd=cost,
+        unknown_prices=unknown,
+        critical_path_s=critical,
+        wall_s=wall,
+        notes=(*_notes(work, measured, total, prices), *work.notes),
+    )
+
+
+def _row(
+    stage: str, system: str, role: Role, model: str, sums: _Sums, price: Priced | None
+) -> PlanRow:
+    cost = None
+    if price is not None:
+        fresh = sums.prompt - sums.cached
+        cost = (
+            fresh * price.prompt + sums.cached * price.cached + sums.completion * price.completion
+        )
+    return PlanRow(
+        stage=stage,
+        system=system,
+        role=role.value,
+        model=model,
+        calls=round(sums.calls),
+        prompt_tokens=round(sums.prompt),
+        cached_tokens=round(sums.cached),
+        completion_tokens=round(sums.completion),
+        cost_usd=cost,
+    )
+
+
+def _through(work: _Estimate) -> dict[str, float]:
+    """Seconds that each provider needs for all its calls; the embedded one has one worker."""
+    out: dict[str, float] = {"": 0.0}
+    for (_, _, role), sums in work.sums.items():
+        provider = work.config.model_of(role).partition("/")[0]
+        width = 1 if provider == "embedded" else work.config.max_connections
+        out[provider] = out.get(provider, 0.0) + sums.seconds / width
+    return out
+
+
+def _notes(
+    work: _Estimate, measured: int, total: int, prices: Mapping[str, Priced | None]
+) -> list[str]:
+    notes = [
+        f"an estimate: {work.turns:g} turns an episode, {CHARS_PER_TOKEN} characters a token, "
+        f"{LATENCY_S:g} s and {TOKENS_PER_S:g} tokens/s a call; reasoning tokens and retries "
+        "come on top, calls that the ledger knows are free"
+    ]
+    if total > measured:
+        notes.append(
+            f"{total} users are extrapolated from the mean of the {measured} in data set "
+            f"{work.dataset.name!r}; `memprobe generate` makes more"
+        )
+    if any(sums.cached for sums in work.sums.values()):
+        notes.append(
+            "cached tokens are the memory that a user's slot-fill prompts share; whether they are "
+            "billed as cached is up to the provider"
+        )
+    for model, found in sorted(prices.items()):
+        if found is None:
+            notes.append(f"the price of {model} is unknown, and so is the sum")
+        elif not model.startswith("embedded/"):
+            notes.append(
+                f"{model}: ${found.prompt * 1e6:g} in, ${found.cached * 1e6:g} cached, "
+                f"${found.completion * 1e6:g} out a million tokens ({found.date})"
+            )
+    return notes
