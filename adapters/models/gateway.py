@@ -38,6 +38,7 @@ class Reading:
     text: str = ""
     value: BaseModel | None = None
     repaired: bool = False
+    sanitized: bool = False
     reason: Reason | None = None
     detail: str = ""
 
@@ -62,7 +63,7 @@ def read(entry: LedgerEntry, kind: type[BaseModel] | None) -> Reading:
         parsed = structured.parse(text, kind)
     except structured.InvalidAnswer as error:
         return Reading(text=text, reason=Reason.INVALID_OUTPUT, detail=sanitize(str(error))[0])
-    return Reading(text=text, value=parsed.value, repaired=parsed.repaired)
+    return Reading(text, parsed.value, parsed.repaired, parsed.sanitized)
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,7 +215,7 @@ class Gateway:
                     value=reading.value,
                     usage=entry.usage,
                     repaired=reading.repaired,
-                    sanitized=question.sanitized or "sanitized" in entry.flags,
+                    sanitized=reading.sanitized or question.sanitized or "sanitized" in entry.flags,
                     replayed=hit,
                 )
             if reading.reason is Reason.TRUNCATED and may_enlarge:

@@ -1,25 +1,23 @@
 """Remote models through litellm: one attempt a call, every failure as a `ProviderFault`.
 
-litellm is imported on first use and kept quiet: no telemetry, no price table
-over the network, no prints, no retries of its own.
+Nothing is retried here, neither by litellm nor by the client below it: the
+gateway knows the limits and the deadline.
 """
 
 from __future__ import annotations
 
-import logging
 import os
 import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from functools import cache
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from adapters.models.litellm_loader import load_litellm, tokenizer_folder
 from adapters.models.prices import table_row
 from adapters.models.provider import Completion, CompletionCall, FaultKind, ProviderFault
-from memprobe.errors import MissingPrerequisite
 from memprobe.text import flatten_content
 from memprobe.types import Usage
 
@@ -34,37 +32,6 @@ _PARAM = re.compile(
 )
 
 
-@cache
-def _litellm() -> Any:
-    os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
-    folder = tokenizer_folder()
-    if folder is not None:
-        os.environ.setdefault("TIKTOKEN_CACHE_DIR", str(folder))
-    try:
-        import litellm
-    except ImportError as error:
-        raise MissingPrerequisite(
-            f"remote models need litellm ({error}); pip install 'litellm>=1.106.12,!=1.107.0'"
-        ) from error
-    litellm.telemetry = False
-    litellm.suppress_debug_info = True
-    litellm.drop_params = False
-    litellm.num_retries = 0
-    litellm.turn_off_message_logging = True
-    for name in ("LiteLLM", "LiteLLM Router", "LiteLLM Proxy", "litellm", "httpx", "openai"):
-        logging.getLogger(name).setLevel(logging.CRITICAL)
-    return litellm
-
-
-def tokenizer_folder() -> Path | None:
-    """Where litellm carries tiktoken's vocabularies, found without importing it."""
-    spec = find_spec("litellm")
-    if spec is None or spec.origin is None:
-        return None
-    folder = Path(spec.origin).parent / "litellm_core_utils" / "tokenizers"
-    return folder if folder.is_dir() else None
-
-
 class LitellmProvider:
     """Any model string litellm knows; unknown models are sent as they are."""
 
@@ -75,7 +42,7 @@ class LitellmProvider:
 
     async def complete(self, call: CompletionCall) -> Completion:
         """One attempt; raises `ProviderFault`."""
-        litellm = _litellm()
+        litellm = load_litellm()
         arguments: dict[str, Any] = dict(call.params)
         if call.json_schema is not None and self.takes_schema(call.model):
             arguments["response_format"] = {
@@ -107,7 +74,7 @@ class LitellmProvider:
         if model.partition("/")[0] in _SCHEMA_PREFIXES:
             return True
         try:
-            return bool(_litellm().supports_response_schema(model=model))
+            return bool(load_litellm().supports_response_schema(model=model))
         except Exception:
             return False
 
@@ -132,8 +99,8 @@ class LitellmProvider:
 
     async def close(self) -> None:
         """Close litellm's connection pools."""
-        if _litellm.cache_info().currsize:
-            closing = getattr(_litellm(), "close_litellm_async_clients", None)
+        if load_litellm.cache_info().currsize:
+            closing = getattr(load_litellm(), "close_litellm_async_clients", None)
             if closing is not None:
                 await closing()
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
+from adapters.models.litellm_loader import load_litellm
 from memprobe.types import Usage
 
 
@@ -69,10 +69,7 @@ def _bundled(model: str) -> Price | None:
 
 def table_row(model: str) -> dict[str, Any] | None:
     """litellm's row of a model, looked up with and without the provider prefix."""
-    # Set before the import: otherwise litellm fetches a newer table over the network.
-    os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
-    import litellm
-
+    litellm = load_litellm()
     # The bare name counts only when the prefix is the row's own provider: a model of the
     # same name behind another provider has another price.
     prefix, _, bare = model.partition("/")

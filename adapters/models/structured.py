@@ -19,6 +19,8 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
+from memprobe.text import sanitize
+
 _FENCE = re.compile(r"```[^\n`]*\n(.*?)```", re.DOTALL)
 _OPENING = re.compile(r"[{\[]")
 _CLOSES = {"{": "}", "[": "]"}
@@ -31,10 +33,12 @@ class InvalidAnswer(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Parsed:
-    """A validated answer, and whether the text had to be repaired to read it."""
+    """A validated answer, whether the text had to be repaired to read it, and whether
+    lone surrogates were replaced in it (JSON can spell them with escapes)."""
 
     value: BaseModel
     repaired: bool
+    sanitized: bool = False
 
 
 def parse(text: str, kind: type[BaseModel]) -> Parsed:
@@ -47,10 +51,14 @@ def parse(text: str, kind: type[BaseModel]) -> Parsed:
     except (ValueError, RecursionError):
         pass
     else:
-        return Parsed(_validate(whole, kind), repaired=stripped != text.strip())
+        whole, cleaned = _clean(whole)
+        return Parsed(_validate(whole, kind), stripped != text.strip(), cleaned)
     found: list[BaseModel] = []
     problem: InvalidAnswer | None = None
-    for candidate in _objects(stripped):
+    sanitized = False
+    for raw in _objects(stripped):
+        candidate, cleaned = _clean(raw)
+        sanitized = sanitized or cleaned
         try:
             value = _validate(candidate, kind)
         except InvalidAnswer as error:
@@ -62,7 +70,21 @@ def parse(text: str, kind: type[BaseModel]) -> Parsed:
         raise InvalidAnswer(f"the answer holds {len(found)} different {kind.__name__} objects")
     if not found:
         raise problem or InvalidAnswer("there is no JSON object in the answer")
-    return Parsed(found[0], repaired=True)
+    return Parsed(found[0], True, sanitized)
+
+
+def _clean(value: Any) -> tuple[Any, bool]:
+    if isinstance(value, str):
+        return sanitize(value)
+    if isinstance(value, dict):
+        items = [(*_clean(k), *_clean(v)) for k, v in value.items()]
+        changed = any(a or b for _, a, _, b in items)
+        return ({k: v for k, _, v, _ in items}, True) if changed else (value, False)
+    if isinstance(value, list | tuple):
+        parts = [_clean(item) for item in value]
+        changed = any(c for _, c in parts)
+        return ([item for item, _ in parts], True) if changed else (value, False)
+    return value, False
 
 
 def _validate(value: Any, kind: type[BaseModel]) -> BaseModel:
