@@ -57,7 +57,7 @@ async def test_paper_shows_a_reply_once_the_episode_went_on() -> None:
     assert await contents(system) == ["[Task 1] plan a trip"]
     await system.write(event("Lisbon", turn=2))
     await system.write(event("go in March", role="assistant", turn=2))
-    assert await contents(system) == STRICT[:2] + ["User: Lisbon"]
+    assert await contents(system) == [*STRICT[:2], "User: Lisbon"]
 
 
 async def test_published_counts_of_a_user() -> None:

@@ -42,7 +42,7 @@ def test_search_shape_changes(answer: object, texts: list[str]) -> None:
     ],
 )
 def test_search_shape_changes_unknown_is_an_error(answer: object) -> None:
-    with pytest.raises(AdapterContractError, match="lib.search"):
+    with pytest.raises(AdapterContractError, match=r"lib\.search"):
         normalise(answer, origin="lib.search")
 
 

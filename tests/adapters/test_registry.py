@@ -147,7 +147,7 @@ def test_a_wrong_path_says_what_is_wrong(spec: str, says: str, tmp_path: Path) -
 def test_an_import_of_a_sibling_is_explained(line: str, tmp_path: Path) -> None:
     write(tmp_path / "beside.py", "")
     path = write(tmp_path / "m.py", f"{line}\nclass Mine: ...\n")
-    with pytest.raises(AdapterError, match="memprobe.memory_systems"):
+    with pytest.raises(AdapterError, match=r"memprobe\.memory_systems"):
         registry().card(f"{path}:Mine")
 
 

@@ -17,10 +17,15 @@ def bytes_of(folder: Path) -> dict[str, bytes]:
     return {p.name: p.read_bytes() for p in folder.iterdir()}
 
 
+def new(folder: Path) -> Path:
+    folder.mkdir()
+    return folder
+
+
 async def saved(name: str, folder: Path, protocol: Protocol = Protocol.STRICT) -> Path:
     system = await opened(name, protocol=protocol)
     await two_episodes(system)
-    folder.mkdir()
+    new(folder)
     await system.save(folder)
     return folder
 

@@ -10,9 +10,14 @@ from adapters.memory.contract.network import NetworkBlocked, NetworkGuard, is_lo
 
 
 def reach(host: str) -> None:
-    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as sock:
-        sock.settimeout(0.05)
-        sock.connect((host, 9))
+    """Connect a datagram socket: nothing is sent, and nothing needs to listen."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        try:
+            sock.connect((host, 9))
+        except NetworkBlocked:
+            raise
+        except OSError:
+            pass  # a machine without a route; the guard let it through all the same
 
 
 def test_a_remote_address_is_blocked_and_recorded() -> None:
@@ -54,19 +59,15 @@ async def test_loopback_is_let_through() -> None:
 
 
 def test_the_gateway_is_let_through() -> None:
-    with NetworkGuard() as guard, trusted(), pytest.raises(OSError) as caught:
-        # A documentation address: nothing listens, so the guard is what is observed here.
+    with NetworkGuard() as guard, trusted():
         reach("203.0.113.7")
-    assert not isinstance(caught.value, NetworkBlocked)
     assert guard.attempts == []
 
 
 def test_nothing_is_watched_outside_a_guard() -> None:
     with NetworkGuard() as guard:
         pass
-    with pytest.raises(OSError) as caught:
-        reach("203.0.113.7")
-    assert not isinstance(caught.value, NetworkBlocked)
+    reach("203.0.113.7")
     assert guard.attempts == []
 
 
