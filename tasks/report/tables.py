@@ -90,7 +90,7 @@ def to_csv(table: Table) -> str:
     Intervals become two columns; the cost of an unknown price is the word `unknown`.
     """
     out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
+    writer = csv.writer(out, lineterminator="\r\n")  # RFC 4180; also makes it quote a lone return
     head: list[str] = []
     for column in table.columns:
         if column.kind == "interval":
