@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -207,7 +207,7 @@ def score(
         )
     if judge is None and layer not in (None, BASE):
         raise UsageError("--layer needs --model-role judge=MODEL: what should judge it?")
-    called: dict[str, Any] = {"new_calls": 0, "ledger_hits": 0}
+    called = {"new_calls": 0}
     chosen = BASE
     with store.lock():
         if judge is not None:

@@ -11,9 +11,9 @@ from typing import Annotated, Any
 import typer
 
 from flows.cli.options import Json, location, with_settings
-from flows.cli.output import emit_json, table
+from flows.cli.output import emit_json, note, table
 from memprobe.errors import MemProbeError
-from memprobe.settings import Resolved
+from memprobe.settings import Resolved, redact
 
 
 def register(app: typer.Typer) -> None:
@@ -53,7 +53,7 @@ def list_runs(resolved: Resolved) -> list[dict[str, Any]]:
     """One row a run: name, status, systems, units done, last change."""
     from storage.runs import RunStore
 
-    rows = []
+    rows: list[dict[str, Any]] = []
     for store in RunStore.list(resolved.settings.runs):
         try:
             manifest = store.manifest
@@ -70,8 +70,8 @@ def list_runs(resolved: Resolved) -> list[dict[str, Any]]:
             )
         except MemProbeError as error:
             name = Path(store.location).name
-            blank = {"model": "", "systems": "", "units": None, "updated": ""}
-            rows.append({"run": name, "status": f"unreadable: {error}", **blank})
+            row: dict[str, Any] = {"run": name, "status": f"unreadable: {error}", "model": ""}
+            rows.append(row | {"systems": "", "units": None, "updated": ""})
     return rows
 
 
@@ -162,7 +162,11 @@ def _cost(resolved: Resolved, name: str) -> dict[str, Any] | None:
     url = resolved.settings.ledger
     if url.startswith("sqlite:///") and not Path(url.removeprefix("sqlite:///")).exists():
         return None
-    ledger = Ledger.open(url)
+    try:
+        ledger = Ledger.open(url)
+    except MemProbeError as error:
+        note(f"memprobe: the cost is not known: {redact(str(error))}")
+        return None
     try:
         return {"usd": ledger.spent(name), "calls_without_price": ledger.unpriced(name)}
     finally:

@@ -124,7 +124,7 @@ async def _models(
     try:
         asker = Asker(run="check", suite="contract", stage="check", user="contract")
         yield ModelAccess(
-            base_url=door.base_url,
+            base_url=door.url,
             api_key=door.token(asker),
             chat_model=model,
             embedding_model=embedder.name,
