@@ -142,7 +142,7 @@ async def opened(config: RunConfig, settings: Settings) -> AsyncIterator[Runtime
             run=config.name, suite=config.suite, stage="rollout", system=system, user=user
         )
         return ModelAccess(
-            base_url=door.base_url,
+            base_url=door.url,
             api_key=door.token(asker),
             chat_model=config.model_of(Role.MEMORY),
             embedding_model=embedder.name,

@@ -1,6 +1,7 @@
 """The network guard: what it stops, what it lets through."""
 
 import asyncio
+import contextlib
 import socket
 import threading
 
@@ -87,3 +88,31 @@ def test_nothing_is_watched_outside_a_guard() -> None:
 )
 def test_what_is_local(host: str, local: bool) -> None:
     assert is_local(host) is local
+
+
+async def test_what_the_door_starts_is_the_gateway_and_what_the_system_starts_is_not() -> None:
+    async def door(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        reach("203.0.113.7")
+        writer.write(b"answered")
+        writer.close()
+
+    with NetworkGuard() as guard:
+        with trusted():
+            server = await asyncio.create_task(asyncio.start_server(door, "127.0.0.1", 0))
+        reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
+        assert await reader.read() == b"answered"
+        writer.close()
+        server.close()
+        assert guard.attempts == []
+        with pytest.raises(NetworkBlocked):
+            reach("203.0.113.8")
+    assert guard.attempts == ["203.0.113.8:9"]
+
+
+def test_names_may_be_resolved_for_a_gateway_but_not_connected_to() -> None:
+    with NetworkGuard(lookups=False) as guard:
+        with contextlib.suppress(socket.gaierror):
+            socket.getaddrinfo("203.0.113.7", 443, flags=socket.AI_NUMERICHOST)
+        assert guard.attempts == []
+        with pytest.raises(NetworkBlocked):
+            reach("203.0.113.7")

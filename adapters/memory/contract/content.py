@@ -104,7 +104,7 @@ async def duplicates(bench: Bench) -> None:
     for number in range(1, 4):
         await store.write(message(f"My gate code is {word}.", number=number))
     items = await bench.find(store, word)
-    wanted = (1,) if bench.can.deduplicates else (3,)
+    wanted: tuple[int, ...] = (1,) if bench.can.deduplicates else (3,)
     if not bench.can.verbatim:
         wanted = (1, 2, 3)
     if len(items) not in wanted:
