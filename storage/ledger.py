@@ -10,6 +10,7 @@ prefix of many prompts.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import queue
 import threading
@@ -97,9 +98,10 @@ class Ledger:
     def __init__(self, engine: Engine, where: str) -> None:
         self._engine = engine
         self._where = where
-        self._sqlite = engine.dialect.name == "sqlite"
+        self._dialect = engine.dialect.name
         self._reading = threading.Lock()
         self._reader: Connection | None = None
+        self._writing: Connection | None = None
         self._recent: OrderedDict[str, LedgerEntry] = OrderedDict()
         self._known_texts: OrderedDict[str, None] = OrderedDict()
         self._jobs: queue.SimpleQueue[_Job] = queue.SimpleQueue()
@@ -129,14 +131,12 @@ class Ledger:
             row = self._select(schema.ENTRY_BY_KEY, key).first()
             if row is None:
                 return None
-            prompt = self._messages(row.messages) if messages else ()
-            text = self._text(row.text_hash) if row.text_hash else None
             entry = LedgerEntry(
                 key=key,
                 model=row.model,
-                messages=prompt,
+                messages=self._messages(row.messages) if messages else (),
                 params=json.loads(row.params),
-                text=text,
+                text=self._answer(row.text_hash, row.body),
                 finish_reason=row.finish_reason,
                 refusal=row.refusal,
                 usage=Usage(
@@ -162,18 +162,22 @@ class Ledger:
     def _select(self, statement: sa.Executable, key: str) -> sa.CursorResult[Any]:
         try:
             if self._reader is None:
-                self._reader = self._engine.connect().execution_options(
-                    isolation_level="AUTOCOMMIT"
-                )
+                self._reader = schema.autocommit(self._engine)
             return self._reader.execute(statement, {"key": key})
         except sa.exc.DBAPIError as error:
             raise schema.broken(self._where, error) from error
 
+    def _answer(self, digest: str | None, body: bytes | None) -> str | None:
+        if digest is None:
+            return None
+        if body is None:
+            raise StorageError(f"{self._where} names a text it does not hold ({digest[:12]})")
+        return schema.unpack(body)
+
     def _text(self, digest: str) -> str:
         row = self._select(schema.TEXT_BY_HASH, digest).first()
-        if row is None:
-            raise StorageError(f"{self._where} names a text it does not hold ({digest[:12]})")
-        return schema.unpack(row.body)
+        text = self._answer(digest, row.body if row is not None else None)
+        return text or ""
 
     def _messages(self, stored: str) -> tuple[Message, ...]:
         return tuple(
@@ -269,6 +273,7 @@ class Ledger:
         self._closed = True
         self._jobs.put(_Job(stop=True))
         self._writer.join()
+        self._drop_connection()
         with self._reading:
             if self._reader is not None:
                 self._reader.close()
@@ -307,12 +312,15 @@ class Ledger:
     def _commit(self, jobs: list[_Job]) -> None:
         try:
             known: list[str] = []
-            with schema.writing(self._engine) as connection:
-                self._write(connection, jobs, known)
+            if self._writing is None:
+                self._writing = schema.autocommit(self._engine)
+            with schema.writing(self._writing):
+                self._write(self._writing, jobs, known)
             self._known_texts.update(dict.fromkeys(known))
             while len(self._known_texts) > CACHED_ENTRIES:
                 self._known_texts.popitem(last=False)
         except Exception as error:
+            self._drop_connection()
             failure = schema.broken(self._where, error)
             failure.__cause__ = error
             if any(job.done is None and job.ask for job in jobs):
@@ -325,33 +333,45 @@ class Ledger:
             if job.done is not None:
                 job.done.set_result(job.stored)
 
+    def _drop_connection(self) -> None:
+        connection, self._writing = self._writing, None
+        if connection is not None:
+            # A connection to a server that went away cannot be given back either.
+            with contextlib.suppress(sa.exc.SQLAlchemyError):
+                connection.close()
+
     def _write(self, connection: Connection, jobs: list[_Job], known: list[str]) -> None:
+        finished = [(job, job.entry) for job in jobs if job.entry is not None]
+        taken = schema.known_keys(connection, (e.key for _, e in finished)) if finished else set()
         pending: dict[str, str] = {}
-        for job in jobs:
-            if job.entry is not None:
-                for text in (*(m.content for m in job.entry.messages), job.entry.text):
-                    if text is not None:
-                        digest = schema.digest(text)
-                        if digest not in self._known_texts:
-                            pending[digest] = text
-        if pending:
-            rows = [{"hash": d, "body": schema.pack(t)} for d, t in pending.items()]
-            connection.execute(schema.insert_ignoring(self._engine, texts), rows)
-            known.extend(pending)
-        insert_entry = schema.insert_ignoring(self._engine, entries)
+        rows: list[dict[str, Any]] = []
         paid: list[dict[str, Any]] = []
-        for job in jobs:
-            if job.entry is not None:
-                job.stored = (
-                    connection.execute(insert_entry, schema.entry_row(job.entry)).rowcount > 0
-                )
-                run = job.ask.asker.run if job.ask else ""
-                paid.append({"run": run, "key": job.entry.key, "cost_usd": job.entry.cost_usd})
+        for job, entry in finished:
+            run = job.ask.asker.run if job.ask else ""
+            paid.append({"run": run, "key": entry.key, "cost_usd": entry.cost_usd})
+            job.stored = entry.key not in taken
+            if not job.stored:
+                continue
+            taken.add(entry.key)
+            bodies = [message.content for message in entry.messages]
+            if entry.text is not None:
+                bodies.append(entry.text)
+            hashes = [schema.digest(body) for body in bodies]
+            pending.update(
+                (h, b) for h, b in zip(hashes, bodies, strict=True) if h not in self._known_texts
+            )
+            rows.append(schema.entry_row(entry, hashes))
+        if pending:
+            packed = [{"hash": h, "body": schema.pack(b)} for h, b in pending.items()]
+            connection.execute(schema.insert_ignoring(self._dialect, texts), packed)
+            known.extend(pending)
+        if rows:
+            connection.execute(schema.insert_ignoring(self._dialect, entries), rows)
         if paid:
-            connection.execute(payments.insert(), paid)
+            connection.execute(schema.INSERT_PAYMENT, paid)
         noted = [schema.ask_row(job.ask) for job in jobs if job.ask is not None]
         if noted:
-            connection.execute(schema.upsert_ask(self._engine), noted)
+            connection.execute(schema.upsert_ask(self._dialect), noted)
         encoded = [
             {"model": job.blobs[0], "digest": d, "body": body}
             for job in jobs
@@ -359,4 +379,4 @@ class Ledger:
             for d, body in job.blobs[1].items()
         ]
         if encoded:
-            connection.execute(schema.insert_ignoring(self._engine, vectors), encoded)
+            connection.execute(schema.insert_ignoring(self._dialect, vectors), encoded)

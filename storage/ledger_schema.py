@@ -6,8 +6,9 @@ import hashlib
 import json
 import time
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -91,7 +92,16 @@ vectors = sa.Table(
     sa.Column("body", sa.LargeBinary, nullable=False),
 )
 
-ENTRY_BY_KEY = sa.select(entries).where(entries.c.key == sa.bindparam("key"))
+# One statement for an entry and its answer: this is what a replay waits for.
+ENTRY_BY_KEY = (
+    sa.select(entries, texts.c.body)
+    .select_from(entries.outerjoin(texts, entries.c.text_hash == texts.c.hash))
+    .where(entries.c.key == sa.bindparam("key"))
+)
+_KNOWN_KEYS = sa.select(entries.c.key).where(
+    entries.c.key.in_(sa.bindparam("keys", expanding=True))
+)
+INSERT_PAYMENT = payments.insert()
 TEXT_BY_HASH = sa.select(texts.c.body).where(texts.c.hash == sa.bindparam("key"))
 CALLS = (
     sa.select(
@@ -129,14 +139,17 @@ def unpack(body: bytes) -> str:
     return zlib.decompress(body).decode("utf-8")
 
 
-def insert_ignoring(engine: Engine, table: sa.Table) -> Any:
+# Statements are built once: building one costs more than running it.
+@cache
+def insert_ignoring(dialect: str, table: sa.Table) -> Any:
     """An insert that leaves a row with the same key as it is."""
-    return _insert(engine, table).on_conflict_do_nothing()
+    return _insert(dialect, table).on_conflict_do_nothing()
 
 
-def upsert_ask(engine: Engine) -> Any:
+@cache
+def upsert_ask(dialect: str) -> Any:
     """An insert that replaces only a row which ended without a completion."""
-    statement = _insert(engine, asks)
+    statement = _insert(dialect, asks)
     fields = ("model", "prompt", "ledger_hit", "outcome", "detail", "repaired")
     return statement.on_conflict_do_update(
         index_elements=list(_WHO),
@@ -148,22 +161,33 @@ def upsert_ask(engine: Engine) -> Any:
     )
 
 
-def _insert(engine: Engine, table: sa.Table) -> Any:
+def _insert(dialect: str, table: sa.Table) -> Any:
     dialects: dict[str, Any] = {"sqlite": sqlite.insert, "postgresql": postgresql.insert}
-    return dialects[engine.dialect.name](table)
+    return dialects[dialect](table)
 
 
-def entry_row(entry: LedgerEntry) -> dict[str, Any]:
-    """The columns of a finished call."""
+def known_keys(connection: Connection, keys: Iterable[str]) -> set[str]:
+    """Those of the keys that are stored already."""
+    return set(connection.execute(_KNOWN_KEYS, {"keys": list(keys)}).scalars())
+
+
+def entry_row(entry: LedgerEntry, hashes: Sequence[str]) -> dict[str, Any]:
+    """The columns of a finished call; `hashes` are those of its messages and, last, its text."""
+    count = len(entry.messages)
     return {
         "key": entry.key,
         "model": entry.model,
-        "messages": json.dumps([[m.role, digest(m.content)] for m in entry.messages]),
+        "messages": json.dumps(
+            [[m.role, h] for m, h in zip(entry.messages, hashes[:count], strict=True)]
+        ),
         "params": json.dumps(entry.params, sort_keys=True),
-        "text_hash": digest(entry.text) if entry.text is not None else None,
+        "text_hash": hashes[count] if entry.text is not None else None,
         "finish_reason": entry.finish_reason,
         "refusal": entry.refusal,
-        **entry.usage.model_dump(),
+        "prompt_tokens": entry.usage.prompt_tokens,
+        "cached_tokens": entry.usage.cached_tokens,
+        "completion_tokens": entry.usage.completion_tokens,
+        "reasoning_tokens": entry.usage.reasoning_tokens,
         "cost_usd": entry.cost_usd,
         "price_date": entry.price_date,
         "latency_s": entry.latency_s,
@@ -255,25 +279,26 @@ def _pragmas(connection: Any, _record: Any) -> None:
 
 
 @contextmanager
-def writing(engine: Engine) -> Iterator[Connection]:
-    """One transaction that holds the write lock from its start."""
-    if engine.dialect.name != "sqlite":
-        with engine.begin() as connection:
-            yield connection
-        return
-    with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
-        # A deferred transaction that turns writer half-way fails at once instead of waiting.
-        connection.exec_driver_sql("BEGIN IMMEDIATE")
-        try:
-            yield connection
-        except BaseException:
-            connection.exec_driver_sql("ROLLBACK")
-            raise
-        connection.exec_driver_sql("COMMIT")
+def writing(connection: Connection) -> Iterator[None]:
+    """One transaction that holds the write lock from its start, on an autocommit connection."""
+    # A deferred transaction that turns writer half-way fails at once instead of waiting.
+    lock = "BEGIN IMMEDIATE" if connection.dialect.name == "sqlite" else "BEGIN"
+    connection.exec_driver_sql(lock)
+    try:
+        yield
+    except BaseException:
+        connection.exec_driver_sql("ROLLBACK")
+        raise
+    connection.exec_driver_sql("COMMIT")
+
+
+def autocommit(engine: Engine) -> Connection:
+    """A connection whose transactions are ours to begin and end."""
+    return engine.connect().execution_options(isolation_level="AUTOCOMMIT")
 
 
 def _prepare(engine: Engine, where: str) -> None:
-    with writing(engine) as connection:
+    with autocommit(engine) as connection, writing(connection):
         if engine.dialect.name == "postgresql":
             connection.execute(sa.text("SELECT pg_advisory_xact_lock(7240881)"))
         for table in metadata.sorted_tables:
@@ -281,7 +306,8 @@ def _prepare(engine: Engine, where: str) -> None:
             for index in table.indexes:
                 connection.execute(CreateIndex(index, if_not_exists=True))
         connection.execute(
-            insert_ignoring(engine, meta), {"name": "schema_version", "value": str(VERSION)}
+            insert_ignoring(engine.dialect.name, meta),
+            {"name": "schema_version", "value": str(VERSION)},
         )
         found = connection.execute(
             sa.select(meta.c.value).where(meta.c.name == "schema_version")

@@ -21,6 +21,8 @@ def load_litellm() -> Any:
     folder = tokenizer_folder()
     if folder is not None:
         os.environ.setdefault("TIKTOKEN_CACHE_DIR", str(folder))
+    # litellm loads parts of itself later on, so this cannot be limited to the import.
+    warnings.filterwarnings("ignore", message=".*`ReadOnly` qualifier", category=UserWarning)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")

@@ -51,8 +51,10 @@ def answer(body: dict[str, Any]) -> str:
     if schema is not None:
         keys = set(schema.get("properties", {}))
     else:
-        # A corrective retry repeats the schema in the last message; the template names it first.
-        asked = system.rpartition("Answer with")[2].partition("\n")[0]
+        # The templates' own sentence; what the gateway adds to it is worded otherwise.
+        sentence = "Answer with one JSON object: "
+        place = system if sentence in system else user
+        asked = place.rpartition(sentence)[2].partition("\n")[0] if sentence in place else ""
         keys = set(KEY.findall(asked))
         if "hidden_bank" in system:
             keys = {"feedback_type", "text"}
