@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import os
 import threading
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
@@ -70,33 +71,56 @@ def view_statements() -> list[str]:
 def _has_parts(run: RunStore, table: str) -> bool:
     if run.path is None:
         return bool(run.parts(table))
-    return next((run.path / ARTIFACTS / table).rglob("*.parquet"), None) is not None
+    # Ends at the first part: a table may have one for each of thousands of users.
+    return any(
+        name.endswith(".parquet")
+        for _, _, names in os.walk(run.path / ARTIFACTS / table)
+        for name in names
+    )
 
 
-def add_tables(connection: duckdb.DuckDBPyConnection, run: RunStore) -> None:
-    """Make each table of the run available under its name, typed even where it is empty."""
-    for table, schema in SCHEMAS.items():
-        if not _has_parts(run, table):
-            columns = ", ".join(f'NULL::{_SQL_TYPES[f.type]} AS "{f.name}"' for f in schema)
-            connection.execute(f'CREATE VIEW "{table}" AS SELECT {columns} WHERE false')
-        elif run.path is not None:
-            source = quoted(_glob(run.path / ARTIFACTS / table))
-            connection.execute(
-                f'CREATE VIEW "{table}" AS SELECT * FROM '
-                f"read_parquet({source}, hive_partitioning = false)"
-            )
-        else:
-            connection.register("incoming", run.scan(table))
-            connection.execute(f'CREATE TABLE "{table}" AS SELECT * FROM incoming')
-            connection.unregister("incoming")
+def _add_empty(connection: duckdb.DuckDBPyConnection, table: str) -> None:
+    columns = ", ".join(f'NULL::{_SQL_TYPES[f.type]} AS "{f.name}"' for f in SCHEMAS[table])
+    connection.execute(f'CREATE VIEW "{table}" AS SELECT {columns} WHERE false')
 
 
-def connect(run: RunStore) -> duckdb.DuckDBPyConnection:
-    """An in-memory connection with the run's tables and views, for the stages."""
-    connection = duckdb.connect()
-    add_tables(connection, run)
+def _add_stored(connection: duckdb.DuckDBPyConnection, run: RunStore, table: str) -> None:
+    if run.path is not None:
+        source = quoted(_glob(run.path / ARTIFACTS / table))
+        connection.execute(
+            f'CREATE OR REPLACE VIEW "{table}" AS SELECT * FROM '
+            f"read_parquet({source}, hive_partitioning = false)"
+        )
+        return
+    connection.register("incoming", run.scan(table))
+    connection.execute(f'DROP VIEW IF EXISTS "{table}"')
+    connection.execute(f'CREATE TABLE "{table}" AS SELECT * FROM incoming')
+    connection.unregister("incoming")
+
+
+def _fill(connection: duckdb.DuckDBPyConnection, run: RunStore) -> None:
+    """Tables, views and macros of a run.
+
+    The analysis views are made over empty tables and the stored ones put in
+    afterwards: making a view lists all files of the tables it stands on.
+    """
+    for table in SCHEMAS:
+        _add_empty(connection, table)
     for statement in view_statements():
         connection.execute(statement)
+    for table in SCHEMAS:
+        if _has_parts(run, table):
+            _add_stored(connection, run, table)
+
+
+def connect(run: RunStore, tables: Sequence[str]) -> duckdb.DuckDBPyConnection:
+    """An in-memory connection with some of the run's tables, for the stages."""
+    connection = duckdb.connect()
+    for table in tables:
+        if _has_parts(run, table):
+            _add_stored(connection, run, table)
+        else:
+            _add_empty(connection, table)
     return connection
 
 
@@ -125,9 +149,7 @@ def build_catalog(run: RunStore) -> Path:
     temporary.unlink(missing_ok=True)
     try:
         with duckdb.connect(temporary) as connection:
-            add_tables(connection, run)
-            for statement in view_statements():
-                connection.execute(statement)
+            _fill(connection, run)
             connection.execute(
                 "CREATE TABLE catalog_info AS SELECT ? AS signature", [_signature(run)]
             )

@@ -42,6 +42,8 @@ _UNIT = 2.0**40
 _DIGITS = 12
 """Stored digits; the last bits of a matrix product depend on the processor."""
 
+INPUTS = ("verdicts", "attributions", "episodes", "preference_scores", "memory_items")
+
 Mode = tuple[str, int | None]
 Rows = list[dict[str, Any]]
 
@@ -382,7 +384,7 @@ def score_run(target: RunContext | RunStore, layer: str = BASE) -> ScoreResult:
     """
     store = target.store if isinstance(target, RunContext) else target
     seed = store.manifest.config.seed
-    with connect(store) as connection:
+    with connect(store, INPUTS) as connection:
         rows = metric_rows(connection, layer, seed)
     facts = json.dumps({"version": VERSION, "layer": layer, "seed": seed})
     mark = hashlib.sha256(facts.encode()).hexdigest()

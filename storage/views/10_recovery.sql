@@ -27,23 +27,11 @@ SELECT system, user_id, avg(score) AS d, count(score) AS n_turns_scored, count(*
 FROM by_turn
 GROUP BY ALL;
 
+-- A store that holds nothing has no items, but no length of an item either.
 CREATE VIEW user_footprint AS
-WITH stores AS (
-    SELECT DISTINCT system, user_id, epoch FROM episodes
-),
-sizes AS (
-    SELECT system, user_id, epoch, count(*) AS items, sum(chars) AS chars
-    FROM memory_items
-    GROUP BY ALL
-),
-users AS (
-    SELECT s.system, s.user_id, avg(coalesce(z.items, 0)) AS items,
-           sum(z.chars) / nullif(sum(z.items), 0) AS chars
-    FROM stores s
-    LEFT JOIN sizes z USING (system, user_id, epoch)
-    GROUP BY ALL
-)
-FROM users;
+SELECT system, user_id, count(*) AS items, sum(chars) / count(*) AS chars
+FROM memory_items
+GROUP BY ALL;
 
 CREATE VIEW user_rollout AS
 SELECT system, user_id,
@@ -52,7 +40,8 @@ SELECT system, user_id,
        avg(n_turns) FILTER (status = 'scored') AS c,
        avg(n_turns) FILTER (status = 'scored' AND end_reason = 'satisfied') AS c_satisfied,
        count(*) FILTER (status = 'scored') AS n_scored,
-       count(*) AS n_total
+       count(*) AS n_total,
+       count(DISTINCT epoch) AS n_stores
 FROM episodes
 GROUP BY ALL;
 
@@ -60,7 +49,7 @@ CREATE VIEW rollout_summary AS
 SELECT r.system, count(*) AS n_users,
        sum(r.n_scored)::BIGINT AS n_scored, sum(r.n_total)::BIGINT AS n_total,
        100 * avg(r.a) AS a_pct, avg(r.c) AS c_mean, avg(r.c_satisfied) AS c_satisfied_mean,
-       avg(p.d) AS d_mean, avg(f.items) AS items_mean, avg(f.chars) AS chars_mean
+       avg(p.d) AS d_mean, avg(coalesce(f.items, 0) / r.n_stores) AS items_mean, avg(f.chars) AS chars_mean
 FROM user_rollout r
 LEFT JOIN user_preference p USING (system, user_id)
 LEFT JOIN user_footprint f USING (system, user_id)
