@@ -275,10 +275,10 @@ def resolve(
             if raw is None or raw == "" or raw == [] or raw == ():
                 trail.append((origin, "not given"))
                 continue
-            trail.append((origin, redact(_display(raw))))
+            trail.append((origin, redact(display(raw))))
             if found is None:
                 found = (raw, origin)
-        trail.append((Origin("default", "default"), _display(option.default)))
+        trail.append((Origin("default", "default"), display(option.default)))
         if found is None:
             values[option.name] = option.default
             origins[option.name] = Origin("default", "default")
@@ -314,7 +314,7 @@ def load_settings() -> tuple[Settings, dict[str, Any]]:
 
 def shown(resolved: Resolved, name: str) -> str:
     """A value as text that may be printed: passwords in URLs are hidden."""
-    return redact(_display(resolved.values[name]))
+    return redact(display(resolved.values[name]))
 
 
 def redact(text: str) -> str:
@@ -340,7 +340,8 @@ def _where(option: Option, source: Source, place: str) -> str:
             return f"{option.name} in {place}"
 
 
-def _display(value: Any) -> str:
+def display(value: Any) -> str:
+    """A value as text, the way a flag takes it."""
     if value is None:
         return "(none)"
     if isinstance(value, bool):

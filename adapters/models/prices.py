@@ -25,6 +25,8 @@ class Price:
         Cached tokens are part of the prompt tokens and are billed at their own
         price only; reasoning tokens are part of the completion tokens.
         """
+        if self.prompt == self.cached == self.completion == 0:
+            return 0.0
         if usage.prompt_tokens is None or usage.completion_tokens is None:
             return None
         cached = min(usage.cached_tokens or 0, usage.prompt_tokens)
