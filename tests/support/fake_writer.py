@@ -123,7 +123,8 @@ def _story(person: str, i: int) -> str:
 
 
 def _bank(user: str) -> dict[str, Any]:
-    names = re.findall(r"^- (\w+): ", user.partition("Dimensions to choose from:")[2], re.MULTILINE)
+    offered = user.partition("Dimensions to choose from:")[2].partition("Choose exactly")[0]
+    names = re.findall(r"^- (\w+): ", offered, re.MULTILINE)
     found = re.search(r"^Choose exactly (\d+)\.$", user, re.MULTILINE)
     assert found is not None
     person = user.partition("Already settled")[0]
