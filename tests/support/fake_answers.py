@@ -13,6 +13,8 @@ import math
 import re
 from typing import Any
 
+from tests.support import fake_writer
+
 WORD = re.compile(r"[a-z]{4,}")
 KEY = re.compile(r'"(\w+)"\s*:')
 REACTIONS = ("too_shallow", "followup", "add_context", "correction", "expose_gap", "too_deep")
@@ -31,6 +33,11 @@ def overlap(a: str, b: str) -> float:
     """Share of a's words that are in b."""
     mine = words(a)
     return len(mine & words(b)) / len(mine) if mine else 0.0
+
+
+def _json_at(text: str) -> Any:
+    """The JSON value that a text begins with; more text may follow it."""
+    return json.JSONDecoder().raw_decode(text.lstrip())[0]
 
 
 def content_text(content: Any) -> str:
@@ -84,7 +91,7 @@ def _by_keys(keys: set[str], system: str, user: str) -> dict[str, Any] | None:
         return _slot_fill(system, user)
     if "score" in keys:
         return _judge(user)
-    return None
+    return fake_writer.by_keys(keys, user)
 
 
 def _field(text: str, name: str) -> str:
@@ -120,7 +127,7 @@ def _feedback(system: str, user: str) -> dict[str, Any]:
 def _bank(system: str) -> list[str]:
     start = system.find('{\n "profile"')
     try:
-        bank = json.loads(system[start:])["hidden_bank"]
+        bank = _json_at(system[start:])["hidden_bank"]
     except (ValueError, KeyError):
         return []
     found: list[str] = []
@@ -149,7 +156,7 @@ def _preferences(user: str) -> dict[str, Any]:
 def _transcript(user: str) -> list[dict[str, Any]]:
     start = user.find("The conversation:\n")
     try:
-        turns = json.loads(user[start + len("The conversation:\n") :])
+        turns = _json_at(user[start + len("The conversation:\n") :])
     except ValueError:
         return []
     return [t for t in turns if isinstance(t, dict)]
@@ -167,7 +174,7 @@ def _slot_fill(system: str, user: str) -> dict[str, Any]:
     marker = "The memory, as a JSON list:\n"
     raw = system[system.find(marker) + len(marker) :] if marker in system else "[]"
     try:
-        memories = [m if isinstance(m, str) else json.dumps(m) for m in json.loads(raw)]
+        memories = [m if isinstance(m, str) else json.dumps(m) for m in _json_at(raw)]
     except ValueError:
         memories = []
     wanted = f"{_field(user, 'Dimension').replace('_', ' ')} {_field(user, 'What belongs')}"
