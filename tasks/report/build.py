@@ -21,7 +21,7 @@ from markupsafe import Markup
 from memprobe.text import sanitize
 from storage.runs import RunStore
 from tasks.report import cases, charts, sections
-from tasks.report.data import Ask, ReportData, load, verdict_notice, warnings, way_name
+from tasks.report.data import ReportData, load, verdict_notice, warnings, way_name
 from tasks.report.tables import WRITERS, Table, md, to_markdown
 
 FOLDER = "report"
@@ -170,19 +170,19 @@ def summary_markdown(data: ReportData) -> str:
     return "\n".join([*lines, "## Reproduce", "", *facts, ""])
 
 
-def summary(store: RunStore, ask: Ask | None = None) -> str:
+def summary(store: RunStore) -> str:
     """`summary_markdown` of a stored run."""
-    return summary_markdown(load(store, ask))
+    return summary_markdown(load(store))
 
 
-def build_report(store: RunStore, *, cap: int = cases.PAYLOAD_CAP, ask: Ask | None = None) -> Path:
+def build_report(store: RunStore, *, cap: int = cases.PAYLOAD_CAP) -> Path:
     """Write `report/index.html`, `report/summary.md` and `report/tables/*`.
 
     `cap` bounds the bytes of the case browser's data; past it the page has the
     first users' cases and says so. Returns the path of `index.html`; for a run
     in an object store that is a local copy of what was written there.
     """
-    data = load(store, ask)
+    data = load(store)
     tables = sections.all_tables(data)
     book = cases.collect(store, data.users, data.systems, cap)
     before, after = _page(data, tables, book)

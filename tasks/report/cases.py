@@ -9,13 +9,18 @@ from __future__ import annotations
 
 import base64
 import gzip
+import io
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
-from storage.runs import RunStore
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from memprobe.errors import StorageError
+from storage.runs import RunStore, Unit, part_path
 
 Row = dict[str, Any]
 PAYLOAD_CAP = 48 * 1024 * 1024
@@ -231,9 +236,35 @@ def _cases(system: str, tables: Mapping[str, Sequence[Row]]) -> list[Row]:
     return cases
 
 
-def user_payload(store: RunStore, user_id: str, systems: Sequence[str]) -> Row:
+class Parts:
+    """A run's parts by folder, listed once: a listing for each user would be quadratic."""
+
+    def __init__(self, store: RunStore) -> None:
+        self.store = store
+        self.folders: dict[str, list[str]] = {}
+        for table in (*_STORE_TABLES, *_USER_TABLES):
+            for path in store.parts(table):
+                self.folders.setdefault(path.rsplit("/", 1)[0], []).append(path)
+
+    def read(self, table: str, user: str, system: str = "") -> list[Row]:
+        """The rows of one user, in stored order; nothing stored gives no rows."""
+        folder = part_path(table, Unit("", system, user)).rsplit("/", 1)[0]
+        rows: list[Row] = []
+        for path in self.folders.get(folder, ()):
+            source = io.BytesIO(self.store.files.read(path))
+            try:
+                # One small file: threads would cost more than they bring.
+                rows += pq.ParquetFile(source).read(use_threads=False).to_pylist()
+            except pa.ArrowException as error:
+                raise StorageError(
+                    f"{self.store.location}/{path} cannot be read: {error}"
+                ) from error
+        return rows
+
+
+def user_payload(parts: Parts, user_id: str, systems: Sequence[str]) -> Row:
     """Everything the browser shows of one user, read from the stored parts."""
-    own = {table: store.read(table, user=user_id) for table in _USER_TABLES}
+    own = {table: parts.read(table, user_id) for table in _USER_TABLES}
     profile = next((_json(row["profile_json"]) for row in own["users"]), None)
     payload: Row = {
         "user": user_id,
@@ -243,7 +274,7 @@ def user_payload(store: RunStore, user_id: str, systems: Sequence[str]) -> Row:
         "cases": [],
     }
     for system in systems:
-        tables = {table: store.read(table, system=system, user=user_id) for table in _STORE_TABLES}
+        tables = {table: parts.read(table, user_id, system) for table in _STORE_TABLES}
         epochs = sorted({row["epoch"] for rows in tables.values() for row in rows})
         payload["stores"][system] = {str(epoch): _store(tables, epoch) for epoch in epochs}
         payload["cases"] += _cases(system, tables)
@@ -273,13 +304,14 @@ class CaseBook:
 def _payloads(store: RunStore, users: Sequence[str], systems: Sequence[str]) -> Iterator[Row]:
     # A few readers ahead: enough to hide file latency, few enough to bound memory.
     ahead = 8
+    parts = Parts(store)
     with ThreadPoolExecutor(max_workers=4) as pool:
-        waiting = [pool.submit(user_payload, store, user, systems) for user in users[:ahead]]
+        waiting = [pool.submit(user_payload, parts, user, systems) for user in users[:ahead]]
         for place in range(len(users)):
             done = waiting.pop(0).result()
             following = place + ahead
             if following < len(users):
-                waiting.append(pool.submit(user_payload, store, users[following], systems))
+                waiting.append(pool.submit(user_payload, parts, users[following], systems))
             yield done
 
 

@@ -1,12 +1,13 @@
-"""The figures of a report, asked of a run's catalog.
+"""The figures of a report, asked of the catalog's views.
 
-Everything here is aggregated by the catalog; no text of a user or a model is
+Everything here is aggregated by the database; no text of a user or a model is
 read. Rows are plain dicts, so that tables and charts can be made of them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import combinations
 from typing import Any
@@ -260,9 +261,13 @@ def warnings(data: ReportData) -> list[str]:
     return out
 
 
-def load(store: RunStore, ask: Ask | None = None) -> ReportData:
-    """Ask the catalog for every figure of the report."""
-    ask = ask or catalog_ask(store)
+def load(store: RunStore) -> ReportData:
+    """Ask for every figure of the report."""
+    with figures(store) as ask:
+        return _load(store, ask)
+
+
+def _load(store: RunStore, ask: Ask) -> ReportData:
     manifest = store.reload_manifest()
     order = {name: place for place, name in enumerate(manifest.config.systems)}
     summary = ask("select * from recovery_summary")
@@ -301,12 +306,49 @@ def load(store: RunStore, ask: Ask | None = None) -> ReportData:
     )
 
 
-def catalog_ask(store: RunStore) -> Ask:
-    """Queries against the run's catalog, which is built first."""
-    from storage.catalog import build_catalog, query
+_COLUMNS = {
+    "verdicts": "system, user_id, epoch, layer, access_mode, k, category, dimension, score, "
+    "status, reason",
+    "episodes": "system, user_id, epoch, episode, category, dimension, end_reason, n_turns, "
+    "status, reason",
+    "preference_scores": "system, user_id, epoch, episode, turn, score, status, reason",
+    "memory_items": "system, user_id, epoch, seq, chars, md5(content) as content",
+    "retrievals": "system, user_id, epoch, category, dimension, rank, md5(content) as content",
+    "slot_fills": "system, user_id, layer, access_mode, k, n_items, prompt_tokens",
+    "attributions": "system, user_id, epoch, layer, access_mode, k, label, status, reason",
+    "oracle_verdicts": "user_id, category, dimension, can_invite, status, reason",
+    "judge_checks": "*",
+    "operations": "*",
+    "calls": "* exclude (item, detail)",
+    "metrics": "*",
+}
 
-    build_catalog(store)
-    return lambda sql: query(store, sql).dicts()
+
+@contextmanager
+def figures(store: RunStore) -> Iterator[Ask]:
+    """Queries over a run with the catalog's views, each table read once and without its texts.
+
+    A run of thousands of users has ten thousands of small parts; a view that is
+    asked twice would open each of them twice.
+    """
+    from storage.catalog import connect, view_statements
+
+    with connect(store, list(_COLUMNS)) as connection:
+        connection.execute("create schema narrow")
+        for table, columns in _COLUMNS.items():
+            connection.execute(f"create table narrow.{table} as select {columns} from main.{table}")
+        connection.execute("set search_path = 'narrow,main'")
+        for statement in view_statements():
+            # The macros read one case's texts, which are not here.
+            if "CREATE MACRO" not in statement:
+                connection.execute(statement)
+
+        def ask(sql: str) -> list[Row]:
+            cursor = connection.execute(sql)
+            names = [column[0] for column in cursor.description or ()]
+            return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
+
+        yield ask
 
 
 CATEGORY_NAMES = {

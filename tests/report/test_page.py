@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tasks.report import build_report
 from tasks.report.build import script_json
-from tasks.report.cases import collect, pack, unpack, user_payload, variant_name
+from tasks.report.cases import Parts, collect, pack, unpack, user_payload, variant_name
 from tests.report.make_run import make_run
 
 
@@ -52,7 +52,7 @@ def test_data_in_a_script_cannot_end_it() -> None:
 
 def test_a_payload_holds_a_case_from_target_to_verdict(tmp_path: Path) -> None:
     store = make_run(tmp_path / "run", users=1)
-    payload = unpack(pack(user_payload(store, "user_000", ["nomem", "rag"])))
+    payload = unpack(pack(user_payload(Parts(store), "user_000", ["nomem", "rag"])))
     case = next(
         c
         for c in payload["cases"]
