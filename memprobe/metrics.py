@@ -41,7 +41,8 @@ class PairedDifference:
     """The mean difference first - second over users that both have.
 
     `interval` and `p_value` are None with fewer than two users. `shown` is
-    False when the interval spans zero or there is none: "no difference shown".
+    False ("no difference shown") when the interval spans zero, when there is
+    none, and when the users are too few for any evidence at this level.
     """
 
     n: int
@@ -52,7 +53,12 @@ class PairedDifference:
     @property
     def shown(self) -> bool:
         """Whether the data show a difference."""
-        return self.interval is not None and not self.interval.contains(0.0)
+        return (
+            self.interval is not None
+            and not self.interval.contains(0.0)
+            and self.p_value is not None
+            and self.p_value <= 1 - CONFIDENCE
+        )
 
 
 def category_means(scores: Mapping[str, Sequence[float | None]]) -> dict[str, float]:
@@ -195,7 +201,9 @@ def paired_difference(
 
     Resamples users with their pair of values. The p-value is the two-sided
     bootstrap one, with one added to both counts so that it is never zero
-    (Davison & Hinkley 1997, section 4.2).
+    (Davison & Hinkley 1997, section 4.2). It is never below 2**(1 - n), that of
+    a sign test on which all n users agree: two users resampled 2,000 times are
+    still two users, so fewer than six never show a difference at 5 %.
     """
     pairs = [
         (a, b)
@@ -211,9 +219,8 @@ def paired_difference(
     samples = bootstrap_means(differences[:, None], resamples=resamples, seed=seed)[:, 0]
     below = (int((samples <= 0).sum()) + 1) / (resamples + 1)
     above = (int((samples >= 0).sum()) + 1) / (resamples + 1)
-    return PairedDifference(
-        len(differences), observed, interval(samples), min(1.0, 2 * min(below, above))
-    )
+    p_value = min(1.0, max(2 * min(below, above), 2.0 ** (1 - len(differences))))
+    return PairedDifference(len(differences), observed, interval(samples), p_value)
 
 
 def holm(p_values: Sequence[float]) -> list[float]:

@@ -114,10 +114,18 @@ def test_pairs_are_the_users_that_both_have() -> None:
     found = metrics.paired_difference(first, second)
     assert found.n == 2
     assert found.difference == 0.75
-    assert found.shown
     assert not metrics.paired_difference({"a": 1.0}, {"b": 1.0}).shown
     single = metrics.paired_difference({"a": 1.0}, {"a": 0.0})
     assert (single.n, single.difference, single.shown) == (1, 1.0, False)
+
+
+def test_a_handful_of_users_shows_nothing_however_much_they_agree() -> None:
+    for users, shown in ((2, False), (5, False), (6, True)):
+        first = {f"u{i}": 0.9 + i / 1000 for i in range(users)}
+        found = metrics.paired_difference(first, dict.fromkeys(first, 0.1))
+        assert found.interval is not None
+        assert found.interval.lo > 0
+        assert found.shown is shown
 
 
 def test_pairing_shows_a_small_difference_that_users_would_drown() -> None:
