@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections import deque
 from types import TracebackType
 
@@ -36,7 +37,9 @@ class AdaptiveLimit:
                 if turn.done() and not turn.cancelled():
                     self.release()
                 else:
-                    self._waiting.remove(turn)
+                    # It may have been passed over already, between the cancelling and now.
+                    with contextlib.suppress(ValueError):
+                        self._waiting.remove(turn)
                 raise
         else:
             self._take()

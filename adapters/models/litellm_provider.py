@@ -80,8 +80,7 @@ class LitellmProvider:
 
     def window(self, model: str) -> int | None:
         """The model's input window by litellm's table; None when unknown."""
-        row = table_row(model) or {}
-        window = row.get("max_input_tokens") or row.get("max_tokens")
+        window = (table_row(model) or {}).get("max_input_tokens")
         return int(window) if window else None
 
     def count_tokens(self, model: str, text: str) -> int:

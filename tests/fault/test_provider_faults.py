@@ -179,6 +179,20 @@ async def test_a_rejected_parameter_is_dropped_once_and_remembered(
         await chat.close()
 
 
+async def test_a_parameter_that_litellm_itself_refuses_is_dropped_too(
+    server: FakeServer, ledger: Ledger
+) -> None:
+    model = "openai/gpt-5-mini"
+    chat = gateway(ledger, model=model)
+    for label in ("green tea", "black tea"):
+        assert isinstance((await chat.ask(judge(label, 200))).value, JudgeAnswer)
+    assert "temperature" in chat.dropped_params[model]
+    assert len(server.chats) == 2
+    (first, *_) = ledger.calls("r1")
+    assert first["cost_usd"] > 0
+    await chat.close()
+
+
 async def test_a_lone_surrogate_from_the_wire_is_replaced(
     chat: Gateway, server: FakeServer
 ) -> None:
