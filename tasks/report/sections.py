@@ -111,7 +111,8 @@ def comparisons(data: ReportData) -> Table:
         rows,
         (
             "Users are paired and resampled. A difference is shown when its interval leaves out "
-            "zero and its p value, corrected over the pairs of one way of reading, is under 0.05.",
+            "zero and its p value, corrected over the pairs of one way of reading, is under 0.05. "
+            "Fewer than six users never show one.",
         ),
         empty="no pair of systems has two scored users in common",
     )
