@@ -314,6 +314,8 @@ def load_settings() -> tuple[Settings, dict[str, Any]]:
 
 def shown(resolved: Resolved, name: str) -> str:
     """A value as text that may be printed: passwords in URLs are hidden."""
+    if name == "users" and resolved.values[name] is None:
+        return "all"
     return redact(display(resolved.values[name]))
 
 

@@ -7,6 +7,7 @@ import os
 import platform
 import sys
 import tempfile
+import tomllib
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from importlib import metadata, util
@@ -125,9 +126,13 @@ def _runs(resolved: Resolved) -> str:
     from storage.files import open_files
 
     files = open_files(resolved.settings.runs)
+    local = None if "://" in resolved.settings.runs else Path(resolved.settings.runs)
+    made = local is not None and not local.exists()
     name = f".doctor-{os.getpid()}"
     files.write(name, b"ok")
     files.remove(name)
+    if made and local is not None:
+        local.rmdir()
     return f"{files.root} is writable"
 
 
@@ -188,11 +193,16 @@ def _packages() -> list[Check]:
     """The versions of what is required, and what is missing of it."""
     from packaging.requirements import Requirement
 
-    try:
-        wanted = [Requirement(line) for line in metadata.requires(DISTRIBUTION) or ()]
-    except metadata.PackageNotFoundError:
-        return [Check(DISTRIBUTION, "failed", "not installed; run from an installed environment")]
     checks = []
+    try:
+        lines = metadata.requires(DISTRIBUTION) or []
+    except metadata.PackageNotFoundError:
+        project = Path(__file__).parents[2] / "pyproject.toml"
+        if not project.is_file():
+            return [Check(DISTRIBUTION, "failed", "its installation is damaged; install it again")]
+        lines = tomllib.loads(project.read_text(encoding="utf-8"))["project"]["dependencies"]
+        checks.append(Check(DISTRIBUTION, "info", f"run from the checkout at {project.parent}"))
+    wanted = [Requirement(line) for line in lines]
     for requirement in wanted:
         if requirement.marker is not None and not requirement.marker.evaluate({"extra": ""}):
             continue
