@@ -18,7 +18,7 @@ from pydantic import BaseModel
 
 from adapters.models import questions, structured
 from adapters.models.prices import Price, price_of
-from adapters.models.provider import Provider
+from adapters.models.provider import FaultKind, Provider, ProviderFault
 from adapters.models.questions import Question, Salt
 from adapters.models.retry import RetryPolicy
 from adapters.models.sender import Sender
@@ -64,6 +64,14 @@ def read(entry: LedgerEntry, kind: type[BaseModel] | None) -> Reading:
     except structured.InvalidAnswer as error:
         return Reading(text=text, reason=Reason.INVALID_OUTPUT, detail=sanitize(str(error))[0])
     return Reading(text, parsed.value, parsed.repaired, parsed.sanitized)
+
+
+def _refused(failed: CallFailed) -> bool:
+    """The provider turned the request itself down."""
+    error: BaseException | None = failed
+    while error is not None and not isinstance(error, ProviderFault):
+        error = error.__cause__
+    return error is not None and error.kind in (FaultKind.BAD_REQUEST, FaultKind.REJECTED_PARAM)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +122,24 @@ class _Flight:
     waiting: int = 0
 
 
+@dataclass(slots=True)
+class Tally:
+    """What this process used."""
+
+    hits: int = 0
+    prompt: int = 0
+    completion: int = 0
+    cost: float = 0.0
+    priced: bool = True
+
+    def add(self, entry: LedgerEntry) -> None:
+        """Count a completion that was just sent for."""
+        self.prompt += entry.usage.prompt_tokens or 0
+        self.completion += entry.usage.completion_tokens or 0
+        self.cost += entry.cost_usd or 0.0
+        self.priced = self.priced and entry.cost_usd is not None
+
+
 class Gateway:
     """`ChatModel` over a ledger and providers.
 
@@ -135,12 +161,21 @@ class Gateway:
         self.ledger = ledger
         self._providers = {name.rstrip("/"): provider for name, provider in providers.items()}
         self._sender = Sender(config, ledger, policy or RetryPolicy(), prices)
+        self._tally = Tally()
         self._flights: dict[str, _Flight] = {}
 
     @property
     def new_calls(self) -> int:
         """Completions that this process got from a provider, not from the ledger."""
         return self._sender.new_calls
+
+    def usage(self) -> tuple[int, int, int, int, float | None]:
+        """Sent calls, answers from the ledger, prompt and completion tokens, and dollars.
+
+        Of this process; dollars are None as soon as one call's price is unknown.
+        """
+        t = self._tally
+        return self.new_calls, t.hits, t.prompt, t.completion, t.cost if t.priced else None
 
     @property
     def dropped_params(self) -> dict[str, dict[str, str | None]]:
@@ -201,9 +236,16 @@ class Gateway:
         # An embedded model gives the same answer again, whatever it is told about it.
         may_enlarge = may_correct = not model.startswith("embedded/")
         attempt = 1
+        cut = ""
         while True:
             asks = _Asks(question, request.asker, request.prompt, attempt)
-            entry, hit = await self._completion(question, asks)
+            try:
+                entry, hit = await self._completion(question, asks)
+            except CallFailed as failed:
+                if cut and _refused(failed):
+                    # More room than the model has was no outage: the answer stays cut off.
+                    raise CallFailed(Reason.TRUNCATED, cut, question.key) from failed
+                raise
             reading = read(entry, request.answer)
             if hit:
                 self.ledger.note_nowait(asks.ended(reading, hit))
@@ -219,7 +261,7 @@ class Gateway:
                     replayed=hit,
                 )
             if reading.reason is Reason.TRUNCATED and may_enlarge:
-                may_enlarge = False
+                may_enlarge, cut = False, reading.detail
                 question = questions.enlarged(question, entry.usage.completion_tokens, salt)
             elif reading.reason is Reason.INVALID_OUTPUT and may_correct:
                 may_correct = False
@@ -245,6 +287,7 @@ class Gateway:
         """The finished completion of a question, and whether it was there already."""
         stored = self.ledger.get(question.key, messages=False)
         if stored is not None:
+            self._tally.hits += 1
             return stored, True
         flight = self._flights.get(question.key)
         joined = flight is not None

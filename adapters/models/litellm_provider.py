@@ -26,6 +26,7 @@ from memprobe.types import Usage
 _SCHEMA_PREFIXES = frozenset(
     {"openai", "azure", "hosted_vllm", "openai_like", "custom_openai", "litellm_proxy", "lm_studio"}
 )
+_REFUSING = ("unsupported", "not support", "unrecognized", "not permitted", "invalid schema")
 _PARAM = re.compile(
     r"(response_format|json_schema|temperature|max_tokens|top_p|seed|frequency_penalty|"
     r"presence_penalty|logprobs|stop|tool_choice|tools)"
@@ -218,12 +219,13 @@ def _rejected(error: Exception, detail: str) -> str | None:
     body = getattr(error, "body", None)
     inner = body.get("error", body) if isinstance(body, dict) else {}
     named = inner.get("param") if isinstance(inner, dict) else None
+    code = inner.get("code") if isinstance(inner, dict) else None
+    low = f"{code} {detail}".lower()
+    # A value that is merely too large is not a parameter the model does not take.
+    if not any(word in low for word in _REFUSING):
+        return None
     if not isinstance(named, str):
-        low = detail.lower()
-        about = ("unsupported", "not support", "unrecognized", "not permitted", "invalid schema")
-        if not any(word in low for word in about):
-            return None
-        found = _PARAM.search(low)
+        found = _PARAM.search(detail.lower())
         named = found.group(1) if found else None
     if named is None:
         return None

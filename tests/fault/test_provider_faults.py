@@ -179,6 +179,15 @@ async def test_a_rejected_parameter_is_dropped_once_and_remembered(
         await chat.close()
 
 
+async def test_more_room_than_the_model_has_leaves_a_truncated_answer(
+    chat: Gateway, server: FakeServer
+) -> None:
+    server.script("truncated", "too_large")
+    assert (await ends_as(chat, judge(max_tokens=4000))).reason is Reason.TRUNCATED
+    assert len(server.chats) == 2
+    assert chat.dropped_params == {}
+
+
 async def test_a_parameter_that_litellm_itself_refuses_is_dropped_too(
     server: FakeServer, ledger: Ledger
 ) -> None:

@@ -218,6 +218,10 @@ class FakeServer:
                 raise _Reset
             case "reject_param":
                 await _reply(send, 400, _rejected(fault["param"]))
+            case "too_large":
+                said = "max_tokens is too large: this model supports at most 4096 tokens"
+                error = _error(said, "invalid_request_error", "invalid_value", "max_tokens")
+                await _reply(send, 400, error)
             case "auth":
                 said = f"Incorrect API key provided: {seen.headers.get('authorization', '')[7:]}"
                 error = _error(said, "invalid_request_error", "invalid_api_key")
