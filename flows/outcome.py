@@ -5,7 +5,10 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from flows.runtime import Runtime
 from memprobe.outcomes import Reason
+from storage.catalog import catalog_path, query
+from storage.manifest import RunStatus
 from storage.runs import RunStore
 
 MEASURED = ("episodes", "verdicts", "attributions", "oracle_verdicts")
@@ -56,3 +59,39 @@ def unscored_counts(store: RunStore) -> tuple[dict[str, int], float]:
                 key = f"{table}/{reason}"
                 counts[key] = counts.get(key, 0) + 1
     return dict(sorted(counts.items())), bad / total if total else 0.0
+
+
+def result_of(
+    run: Runtime,
+    status: RunStatus,
+    units: tuple[int, int],
+    *,
+    failures: list[str],
+    report: str | None,
+) -> RunResult:
+    """The result of a run as it stands in its store."""
+    store = run.context.store
+    unscored, share = unscored_counts(store)
+    calls, hits, *_ = run.usage()
+    word = {RunStatus.COMPLETE: "complete", RunStatus.INTERRUPTED: "interrupted"}
+    return RunResult(
+        run=run.context.config.name,
+        location=store.location,
+        status=word.get(status, "incomplete"),
+        new_calls=calls,
+        ledger_hits=hits,
+        units_done=units[0],
+        units_total=units[1],
+        unscored=unscored,
+        error_share=share,
+        report=report,
+        catalog=str(catalog_path(store)),
+        summary=summary_of(store),
+        failures=failures,
+    )
+
+
+def summary_of(store: RunStore) -> list[dict[str, Any]]:
+    """The rows of `recovery_summary`."""
+    found = query(store, "select * from recovery_summary order by system, access_mode, k")
+    return [dict(zip(found.columns, row, strict=True)) for row in found.rows]

@@ -11,25 +11,27 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from typing import Any
 
 from prefect import flow, task
-from prefect.artifacts import create_markdown_artifact, create_table_artifact
+from prefect.artifacts import acreate_markdown_artifact, acreate_table_artifact
 from prefect.cache_policies import CacheKeyFnPolicy
 from prefect.context import TaskRunContext
+from prefect.states import Completed, Failed
 
 from flows import progress, runtime
 from flows.outcome import RunResult, result_of
 from flows.runtime import Runtime
+from flows.units import Chain, chains, progress_of
 from memprobe.config import RunConfig
 from memprobe.errors import BudgetExceeded, MemProbeError
 from memprobe.ids import slug
-from memprobe.settings import Settings, load_settings
+from memprobe.settings import load_settings
 from storage.catalog import build_catalog
 from storage.manifest import RunStatus
 from storage.runs import Unit
 from tasks import attribute, judge_check, oracle, recover, report, rollout, score
+from tasks.inputs import store_inputs
 
 MAX_CHAINS = 64
 """Stores open at the same time in one process."""
@@ -83,15 +85,6 @@ async def report_task(run: str) -> str:
     return str(path)
 
 
-@dataclass(frozen=True, slots=True)
-class Chain:
-    """One system's way with one user in one epoch."""
-
-    system: str
-    user: str
-    epoch: int
-
-
 class Conductor:
     """Runs the units of one flow run in the order that their inputs allow."""
 
@@ -102,13 +95,13 @@ class Conductor:
         self.failures: list[str] = []
         self.out_of_budget: BudgetExceeded | None = None
         self.slots = asyncio.Semaphore(MAX_CHAINS)
-        self.systems = [run.registry.card(name).name for name in self.context.config.systems]
-        self.chains = [
-            Chain(system, user, epoch)
-            for epoch in range(1, self.context.config.epochs + 1)
-            for user in run.users
-            for system in self.systems
-        ]
+        self.systems = run.systems
+        self.chains = chains(self.context, self.systems, run.users)
+
+    def failure_lines(self) -> list[str]:
+        """What went wrong, a line each; the cost limit counts as one."""
+        limit = [str(self.out_of_budget)] if self.out_of_budget is not None else []
+        return [*limit, *self.failures]
 
     def expect(self) -> None:
         """Tell the display what is to come."""
@@ -217,32 +210,6 @@ class Conductor:
         )
         await asyncio.gather(*oracles.values())
 
-    def done(self) -> tuple[int, int]:
-        """Units there and units wanted."""
-        context = self.context
-        marks = [
-            *(
-                (
-                    rollout.rollout_unit(c.system, c.user, c.epoch),
-                    rollout.rollout_fingerprint(context, c.system, c.user, c.epoch),
-                )
-                for c in self.chains
-            ),
-            *(
-                (
-                    attribute.attribute_unit(c.system, c.user, c.epoch),
-                    attribute.attribute_fingerprint(context, c.system, c.user, c.epoch),
-                )
-                for c in self.chains
-            ),
-            *((oracle.oracle_unit(u), oracle.oracle_fingerprint(context, u)) for u in self.run.users),
-            (
-                judge_check.judge_check_unit(),
-                judge_check.judge_check_fingerprint(context, self.run.users),
-            ),
-        ]
-        return sum(context.store.is_complete(unit, mark) for unit, mark in marks), len(marks)
-
 
 async def conduct(run: Runtime) -> RunResult:
     """Bring a run to its end inside a flow: units, then scores, catalog and report."""
@@ -250,6 +217,7 @@ async def conduct(run: Runtime) -> RunResult:
     conductor = Conductor(run)
     with store.lock():
         store.update_manifest(status=RunStatus.RUNNING)
+        store_inputs(run.context, run.users)
         try:
             await conductor.all()
         except BaseException:
@@ -258,7 +226,7 @@ async def conduct(run: Runtime) -> RunResult:
             raise
         run.ledger.flush()
         report.export_calls(store, run.ledger)
-        done, total = conductor.done()
+        done, total = progress_of(run)
         if conductor.out_of_budget is not None:
             status = RunStatus.INTERRUPTED
         else:
@@ -268,15 +236,15 @@ async def conduct(run: Runtime) -> RunResult:
             dropped_params={m: tuple(sorted(p)) for m, p in run.gateway.dropped_params.items()},
         )
         path = await report_task(run.context.config.name)
-    return result_of(run, conductor, done, total, path)
+    return result_of(run, status, (done, total), failures=conductor.failure_lines(), report=path)
 
 
 async def publish(result: RunResult) -> None:
     """The summary as Prefect artifacts, for whoever watches the server's page."""
-    await create_table_artifact(
+    await acreate_table_artifact(
         key="recovery-summary", table=result.summary, description=f"run {result.run}"
     )
-    await create_markdown_artifact(
+    await acreate_markdown_artifact(
         key="report", markdown=f"# {result.run}\n\n`{result.report}`\n", description=result.status
     )
 
@@ -288,14 +256,17 @@ async def memprobe(
     users: int | list[str] | None = None,
     model: str | None = None,
     config: dict[str, Any] | None = None,
-) -> dict[str, Any]:
+    places: dict[str, Any] | None = None,
+) -> Any:
     """The recovery suite from rollout to report.
 
-    `config` holds any field of a run's configuration; `systems`, `users` and
-    `model` are shortcuts for the most used ones. Whatever is not given comes
-    from the environment and `memprobe.toml`. The same `run` again resumes it.
+    `config` holds any field of a run's configuration, `places` of its settings
+    (`runs`, `ledger`); `systems`, `users` and `model` are shortcuts for the most
+    used ones. Whatever is not given comes from the environment and
+    `memprobe.toml`. The same `run` again resumes it.
     """
     settings, base = load_settings()
+    settings = settings.model_copy(update=places or {})
     given = {"systems": systems, "users": users, "model": model}
     fields = {
         **base,
@@ -307,11 +278,12 @@ async def memprobe(
     async with runtime.opened(chosen, settings) as opened:
         result = await conduct(opened)
     await publish(result)
-    if result.status == "failed":
-        raise MemProbeError("; ".join(result.failures) or "some units are not done")
-    return result.as_dict()
+    return ending(result)
 
 
-def settings_of(settings: Settings) -> Settings:
-    """The settings a flow uses when none are handed in; kept apart for tests."""
-    return settings
+def ending(result: RunResult) -> Any:
+    """The flow run's state: what is not complete must not look completed to a scheduler."""
+    if result.status == "complete":
+        return Completed(message="complete", data=result.as_dict())
+    message = "; ".join(result.failures) or f"{result.units_done} of {result.units_total} units"
+    return Failed(message=f"{result.status}: {message}", data=result.as_dict())

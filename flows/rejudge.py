@@ -19,8 +19,8 @@ from storage.bundled import recovery_dir
 from storage.ledger import Ledger
 from storage.runs import RunStore
 from tasks.context import RunContext
-from tasks.inputs import store_calls
 from tasks.rejudge import check_layer, rejudge_user
+from tasks.report import export_calls
 
 LIMITS = ("max_connections", "call_timeout", "max_cost")
 
@@ -68,7 +68,7 @@ async def rejudge_run(
     try:
         await asyncio.gather(*(rejudge_user(context, s, u, name, e) for s, u, e in chains))
         await asyncio.to_thread(ledger.flush)
-        await asyncio.to_thread(store_calls, store, ledger, config.name)
+        await asyncio.to_thread(export_calls, store, ledger)
         return name, {"new_calls": gateway.new_calls}
     finally:
         await gateway.close()

@@ -116,11 +116,19 @@ class Runtime:
     registry: Registry
     embedder: MiniLM
     users: tuple[str, ...]
-    hits_before: int = 0
+    systems: list[str]
 
     def usage(self) -> tuple[int, int, int, int, float | None]:
         """Sent calls, ledger hits, prompt and completion tokens, dollars of this process."""
         return self.gateway.usage()
+
+
+_OPEN: dict[str, Runtime] = {}
+
+
+def current(name: str) -> Runtime:
+    """The runtime of a run that is open in this process."""
+    return _OPEN[name]
 
 
 @asynccontextmanager
@@ -130,7 +138,6 @@ async def opened(config: RunConfig, settings: Settings) -> AsyncIterator[Runtime
     users = users_of(config, dataset)
     store = open_store(config, settings, dataset)
     config = store.manifest.config
-    Path(settings.runs).mkdir(parents=True, exist_ok=True)
     ledger = Ledger.open(settings.ledger)
     embedder = MiniLM(ledger)
     embedded = EmbeddedProvider(dataset, config.seed, embedder)
@@ -165,8 +172,11 @@ async def opened(config: RunConfig, settings: Settings) -> AsyncIterator[Runtime
     if needs_door:
         await door.start()
     try:
-        yield Runtime(context, gateway, ledger, registry, embedder, users)
+        run = Runtime(context, gateway, ledger, registry, embedder, users, list(cards))
+        _OPEN[config.name] = run
+        yield run
     finally:
+        _OPEN.pop(config.name, None)
         if needs_door:
             await door.stop()
         await gateway.close()

@@ -160,6 +160,11 @@ def _claim(home: Path) -> Path:
     return home
 
 
+def given() -> str | None:
+    """The API address from the environment, if there is one."""
+    return os.environ.get("PREFECT_API_URL") or None
+
+
 @contextlib.contextmanager
 def serving(runs: Path) -> Iterator[str]:
     """An API address for one run, exported to this process's environment.
@@ -167,14 +172,14 @@ def serving(runs: Path) -> Iterator[str]:
     Uses `PREFECT_API_URL` when it is set, else the server of `memprobe up`,
     else a server of its own for as long as the block lasts.
     """
-    given = os.environ.get("PREFECT_API_URL")
-    if given:
-        if not healthy(given, timeout=10.0):
+    address = given()
+    if address:
+        if not healthy(address, timeout=10.0):
             raise MissingPrerequisite(
-                f"PREFECT_API_URL is {given}, and no server answers there; "
+                f"PREFECT_API_URL is {address}, and no server answers there; "
                 "start it (`prefect server start`) or unset the variable"
             )
-        yield given
+        yield address
         return
     kept = running(runs)
     process = None

@@ -1,4 +1,4 @@
-"""The data set as tables of the run, and the ledger's calls beside them."""
+"""The data set as tables of the run."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ import json
 from collections.abc import Sequence
 
 from memprobe.dataset import User, content_digest
-from storage.ledger import Ledger
-from storage.runs import RunStore, Unit
+from storage.runs import Unit
 from tasks.context import RunContext
 
 
@@ -55,15 +54,6 @@ def store_inputs(context: RunContext, user_ids: Sequence[str]) -> None:
     for user_id in user_ids:
         user = context.user(user_id)
         unit = Unit("inputs", "", user_id)
-        mark = content_digest(
-            user.model_dump_json().encode(), str(context.config.limit).encode()
-        )
+        mark = content_digest(user.model_dump_json().encode(), str(context.config.limit).encode())
         if not context.store.is_complete(unit, mark):
             context.store.commit(unit, mark, _user_tables(context, user))
-
-
-def store_calls(store: RunStore, ledger: Ledger, run: str) -> int:
-    """Commit the run's calls as the ledger has them; returns how many there are."""
-    rows = list(ledger.calls(run))
-    store.commit(Unit("calls"), f"{len(rows)} calls", {"calls": rows})
-    return len(rows)

@@ -97,6 +97,7 @@ async def judge_check(context: RunContext, user_ids: tuple[str, ...]) -> str:
         low, high = _EXPECTED[kind]
         return {
             "user_id": user.user_id,
+            "system": "",
             "kind": kind,
             "category": category.value,
             "dimension": entry.dimension,

@@ -20,10 +20,11 @@ from storage.manifest import Manifest, RunStatus
 from storage.runs import RunStore
 from tasks.attribute import attribute_user
 from tasks.context import RunContext
-from tasks.inputs import store_calls, store_inputs
+from tasks.inputs import store_inputs
 from tasks.judge_check import judge_check
 from tasks.oracle import oracle_user
 from tasks.recover import recover_user
+from tasks.report import export_calls
 from tasks.rollout import rollout_user
 from tasks.score import score_run
 
@@ -61,7 +62,7 @@ async def make_run(home: Path, name: str) -> None:
     await gateway.close()
     await embedder.close()
     ledger.flush()
-    store_calls(store, ledger, name)
+    export_calls(store, ledger, name)
     ledger.close()
     score_run(store)
     build_catalog(store)

@@ -61,7 +61,7 @@ def cue(category: Category, text: str) -> float:
 class ExtractiveReader:
     """Label = the best statement's best sentence, cut to 15 words."""
 
-    CUE_WEIGHT = 0.08
+    CUE_WEIGHT = 0.12
 
     def __init__(self, embedder: MiniLM, pool: Pool, cuts: Thresholds) -> None:
         self._embedder = embedder

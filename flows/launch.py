@@ -1,0 +1,89 @@
+"""Run the flow in this process, with a Prefect server where none is given."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+from pathlib import Path
+from typing import Any
+
+from flows import progress as progress_module
+from flows import server
+from flows.outcome import RunResult, result_of
+from flows.progress import Progress
+from flows.runtime import opened
+from flows.units import progress_of
+from memprobe.config import RunConfig
+from memprobe.errors import MissingPrerequisite
+from memprobe.settings import Settings
+from storage.manifest import RunStatus
+
+
+async def finished(config: RunConfig, settings: Settings) -> RunResult | None:
+    """The result of a run that has nothing left to do; None when it has.
+
+    No server is started and no model is loaded for it.
+    """
+    async with opened(config, settings) as run:
+        store = run.context.store
+        report = Path(store.location) / "report" / "index.html"
+        units = progress_of(run)
+        done = store.manifest.status is RunStatus.COMPLETE and units[0] == units[1]
+        if not done or not report.exists():
+            return None
+        return result_of(run, RunStatus.COMPLETE, units, failures=[], report=str(report))
+
+
+def _flow_result(config: RunConfig, settings: Settings) -> RunResult:
+    # Prefect reads its settings when it is imported, so this comes after the server.
+    from flows.recovery import memprobe
+
+    logging.getLogger("prefect").setLevel(logging.WARNING)
+    places = {"runs": settings.runs, "ledger": settings.ledger}
+
+    async def run() -> Any:
+        main = asyncio.current_task()
+        assert main is not None
+        loop = asyncio.get_running_loop()
+        loop.add_signal_handler(signal.SIGINT, main.cancel)
+        loop.add_signal_handler(signal.SIGTERM, main.cancel)
+        return await memprobe(
+            run=config.name,
+            config=config.model_dump(mode="json"),
+            places=places,
+            return_state=True,
+        )
+
+    state = asyncio.run(run())
+    data = state.data
+    fields = data if isinstance(data, dict) else asyncio.run(_data(state))
+    return RunResult(**fields)
+
+
+async def _data(state: Any) -> dict[str, Any]:
+    found = state.aresult(raise_on_failure=True)
+    result = await found
+    return dict(result)
+
+
+def run_recovery(config: RunConfig, settings: Settings, progress: Progress) -> RunResult:
+    """Bring a run to its end, or go on with it where it stopped.
+
+    Raises `KeyboardInterrupt` on Ctrl-C or SIGTERM after the state is saved.
+    """
+    progress_module.install(progress)
+    progress.say("looking for finished units")
+    result = asyncio.run(finished(config, settings))
+    if result is not None:
+        return result
+    if settings.no_server and not server.given():
+        raise MissingPrerequisite(
+            "--no-server is set and PREFECT_API_URL is not: set it to a running server's API"
+        )
+    progress.say("starting the Prefect server")
+    with server.serving(Path(settings.runs)):
+        try:
+            return _flow_result(config, settings)
+        except asyncio.CancelledError:
+            raise KeyboardInterrupt from None

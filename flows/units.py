@@ -1,0 +1,53 @@
+"""The units of a run and how many of them are there. Knows no Prefect."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from flows.runtime import Runtime
+from storage.runs import Unit
+from tasks import attribute, judge_check, oracle, rollout
+from tasks.context import RunContext
+
+
+@dataclass(frozen=True, slots=True)
+class Chain:
+    """One system's way with one user in one epoch: rollout, then measurement."""
+
+    system: str
+    user: str
+    epoch: int
+
+
+def chains(context: RunContext, systems: Sequence[str], users: Sequence[str]) -> list[Chain]:
+    """All chains of a run; a user's systems stand side by side, so that they share answers."""
+    return [
+        Chain(system, user, epoch)
+        for epoch in range(1, context.config.epochs + 1)
+        for user in users
+        for system in systems
+    ]
+
+
+def wanted(run: Runtime) -> list[tuple[Unit, str]]:
+    """Every unit that a complete run has, with the fingerprint it must have."""
+    context = run.context
+    units: list[tuple[Unit, str]] = [
+        (judge_check.judge_check_unit(), judge_check.judge_check_fingerprint(context, run.users))
+    ]
+    for user in run.users:
+        units.append((oracle.oracle_unit(user), oracle.oracle_fingerprint(context, user)))
+    for chain in chains(context, run.systems, run.users):
+        key = (chain.system, chain.user, chain.epoch)
+        units += [
+            (rollout.rollout_unit(*key), rollout.rollout_fingerprint(context, *key)),
+            (attribute.attribute_unit(*key), attribute.attribute_fingerprint(context, *key)),
+        ]
+    return units
+
+
+def progress_of(run: Runtime) -> tuple[int, int]:
+    """Units there and units wanted."""
+    units = wanted(run)
+    return sum(run.context.store.is_complete(unit, mark) for unit, mark in units), len(units)
