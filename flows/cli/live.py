@@ -54,13 +54,15 @@ def footer(snapshot: Snapshot) -> str:
 
 def line(snapshot: Snapshot) -> str:
     """The whole state as one plain line."""
+    if not snapshot.stages:
+        return snapshot.message or "starting"
     stages: dict[str, list[int]] = {}
     for (stage, _), (done, total) in snapshot.stages.items():
         entry = stages.setdefault(stage, [0, 0])
         entry[0] += done
         entry[1] += total
     units = ", ".join(f"{stage} {done}/{total}" for stage, (done, total) in stages.items())
-    return f"{units or snapshot.message or 'starting'} · {footer(snapshot)}"
+    return f"{units} · {footer(snapshot)}"
 
 
 class Display:
@@ -110,7 +112,9 @@ class Display:
     def tell(self) -> None:
         """One line, when anything has changed since the last one."""
         snapshot = self._progress.snapshot()
-        state = (tuple(snapshot.stages.items()), snapshot.calls, snapshot.hits)
+        state: tuple[object, ...] = (tuple(snapshot.stages.items()), snapshot.calls, snapshot.hits)
+        if not snapshot.stages:
+            state = (snapshot.message,)
         if state != self._last:
             self._last = state
             print(f"{self._run}: {line(snapshot)}", file=sys.stderr, flush=True)

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import inspect
+import logging
 import os
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
 import typer
 
 from flows.cli.errors import set_debug
+from memprobe.errors import UsageError
 from memprobe.ids import slug
 from memprobe.settings import BY_NAME, COMMON_OPTIONS, Option, Resolved, redact, resolve
+
+if TYPE_CHECKING:
+    from storage.runs import RunStore
 
 Json = Annotated[
     bool, typer.Option("--json", help="Machine-readable JSON on stdout, nothing else there.")
@@ -108,21 +114,63 @@ def load(flags: dict[str, Any], file: str | None = None) -> Resolved:
         os.environ.setdefault(name, value)
     if resolved.settings.work_dir:
         os.environ["MEMPROBE_WORK_DIR"] = resolved.settings.work_dir
-    import logging
-
-    logging.basicConfig(
-        level=resolved.settings.log_level.upper(),
-        format="%(levelname)s %(name)s: %(message)s",
-        stream=sys.stderr,
-    )
+    log_to_stderr(resolved.settings.log_level.upper())
     return resolved
+
+
+class _Stderr(logging.StreamHandler[TextIO]):
+    """Writes to what stderr is at the moment, as the live display may replace it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.setFormatter(logging.Formatter("%(levelname)s %(name)s: %(message)s"))
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.stream = sys.stderr
+        super().emit(record)
+
+
+_handler = _Stderr()
+
+
+def log_to_stderr(level: str) -> None:
+    """Log from this level on. Libraries that set a level of their own are held to it too."""
+    root = logging.getLogger()
+    if _handler not in root.handlers:
+        root.addHandler(_handler)
+    _handler.setLevel(level)
+    root.setLevel(level)
 
 
 def location(resolved: Resolved, run: str) -> str:
     """Where a run lies: a path or URL as given, a name below the runs folder."""
     if "://" in run or "/" in run or os.sep in run or Path(run, "manifest.json").is_file():
-        return run
+        return run.rstrip("/")
     return f"{resolved.settings.runs.rstrip('/')}/{slug(run)}"
+
+
+def opened(resolved: Resolved, run: str) -> tuple[Resolved, RunStore]:
+    """A run's store, and the settings for it.
+
+    For a run that is given by its folder, the folder above is its runs folder.
+    Raises `UsageError` naming the runs there are when there is no such run.
+    """
+    from storage.runs import RunStore
+
+    where = location(resolved, run)
+    if not RunStore.exists(where):
+        known = [Path(store.location).name for store in RunStore.list(resolved.settings.runs)]
+        there = f"; there are: {', '.join(known[:20])}" if known else ""
+        raise UsageError(f"no run {run!r} at {where}{there}")
+    store = RunStore.open(where)
+    home = store.location.rpartition("/")[0]
+    if where == location(resolved, store.name):
+        return resolved, store
+    changes = {"runs": home}
+    if "ledger" not in resolved.given() and "://" not in home:
+        changes["ledger"] = f"sqlite:///{home}/ledger.sqlite"
+    settings = resolved.settings.model_copy(update=changes)
+    return replace(resolved, settings=settings), store
 
 
 def prepare_ledger(resolved: Resolved) -> None:

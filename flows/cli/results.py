@@ -10,32 +10,19 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from flows.cli import errors
-from flows.cli.options import Json, RunName, location, with_settings
+from flows.cli.options import Json, RunName, opened, with_settings
 from flows.cli.output import cell, emit_json, note, render, table
 from memprobe.errors import UsageError
 from memprobe.settings import Resolved
 
 if TYPE_CHECKING:
     from memprobe.metrics import Interval
-    from storage.runs import RunStore
 
 
 def register(app: typer.Typer) -> None:
     """Add the commands."""
     for command in (report, view, compare, gate, sql, score):
         app.command(rich_help_panel="Results")(command)
-
-
-def opened(resolved: Resolved, run: str) -> RunStore:
-    """The store of a run; raises `UsageError` naming the runs there are when there is none."""
-    from storage.runs import RunStore
-
-    where = location(resolved, run)
-    if not RunStore.exists(where):
-        known = [Path(store.location).name for store in RunStore.list(resolved.settings.runs)]
-        there = f"; there are: {', '.join(known[:20])}" if known else ""
-        raise UsageError(f"no run {run!r} at {where}{there}")
-    return RunStore.open(where)
 
 
 @with_settings()
@@ -46,7 +33,7 @@ def report(resolved: Resolved, run: RunName, json_output: Json = False) -> None:
     """
     from tasks.report import build_report, summary
 
-    store = opened(resolved, run)
+    _, store = opened(resolved, run)
     path = build_report(store)
     if json_output:
         emit_json({"run": store.name, "report": str(path)})
@@ -68,7 +55,7 @@ def view(
     from flows.cli.serve import serve
     from tasks.report import build_report
 
-    page = build_report(opened(resolved, run))
+    page = build_report(opened(resolved, run)[1])
     serve(Path(page), port)
 
 
@@ -89,7 +76,7 @@ def compare(
     sides = []
     for reference in (first, second):
         run, layer = split_layer(reference)
-        sides.append(Side(opened(resolved, run), layer))
+        sides.append(Side(opened(resolved, run)[1], layer))
     result = compared(*sides)
     if json_output:
         emit_json(asdict(result))
@@ -139,7 +126,7 @@ def gate(
     """
     from tasks.gate import check_gates
 
-    results = check_gates(opened(resolved, run), minimum)
+    results = check_gates(opened(resolved, run)[1], minimum)
     met = all(result.met for result in results)
     if json_output:
         emit_json({"met": met, "results": [asdict(result) for result in results]})
@@ -169,7 +156,7 @@ def sql(
     """
     from storage.catalog import query as ask
 
-    result = ask(opened(resolved, run), query)
+    result = ask(opened(resolved, run)[1], query)
     render(result.columns, result.rows, style)
 
 
@@ -197,7 +184,7 @@ def score(
     from tasks.report import build_report
     from tasks.score import BASE, score_run
 
-    store = opened(resolved, run)
+    resolved, store = opened(resolved, run)
     roles = dict(resolved.values["model_role"]) if "model_role" in resolved.given() else {}
     judge = roles.pop(Role.JUDGE, None)
     if roles:

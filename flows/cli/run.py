@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from flows.cli import errors
-from flows.cli.options import Json, RunName, location, with_settings
+from flows.cli.options import Json, RunName, opened, with_settings
 from flows.cli.output import emit_json, note, records
 from memprobe.config import RunConfig
 from memprobe.errors import UsageError
@@ -73,9 +73,8 @@ def resume(resolved: Resolved, run: RunName, json_output: Json = False) -> None:
 
     Example: `memprobe resume t1 --max-cost 10`
     """
-    from storage.runs import RunStore
-
-    stored = RunStore.open(location(resolved, run)).manifest.config
+    resolved, store = opened(resolved, run)
+    stored = store.manifest.config
     given = resolved.given() & {"max_connections", "call_timeout", "max_cost"}
     changes = {name: resolved.values[name] for name in given}
     execute(stored.model_copy(update=changes), resolved, json_output)
@@ -88,8 +87,12 @@ def execute(config: RunConfig, resolved: Resolved, json_output: bool) -> None:
     from flows.progress import Progress
 
     progress = Progress()
-    with Display(progress, config.name):
-        result = run_recovery(config, resolved.settings, progress)
+    try:
+        with Display(progress, config.name):
+            result = run_recovery(config, resolved.settings, progress)
+    except KeyboardInterrupt:
+        note(stopped(config.name))
+        raise typer.Exit(errors.INTERRUPTED) from None
     fields = result.as_dict()
     if json_output:
         emit_json(fields)
@@ -123,15 +126,20 @@ def show(fields: dict[str, Any]) -> None:
         print(f"report: {fields['report']}")
 
 
+def stopped(name: str) -> str:
+    """What a run that was stopped leaves, and how it goes on."""
+    return (
+        "memprobe: stopped; finished calls, units and episodes are kept. "
+        f"`memprobe resume {name}` goes on from there"
+    )
+
+
 def explain(fields: dict[str, Any], code: int, config: RunConfig) -> None:
     """Why the run did not end with 0, and what to do next, on stderr."""
     for failure in fields["failures"]:
         note(f"memprobe: {failure}")
     if code == errors.INTERRUPTED:
-        note(
-            "memprobe: stopped; finished calls and units are kept. "
-            f"`memprobe resume {config.name}` goes on from there"
-        )
+        note(stopped(config.name))
     elif code and fields["status"] != "complete":
         missing = fields["units_total"] - fields["units_done"]
         note(

@@ -10,10 +10,14 @@ from typing import Annotated, Any
 
 import typer
 
-from flows.cli.options import Json, location, with_settings
+from flows.cli.options import Json, opened, with_settings
 from flows.cli.output import emit_json, note, table
 from memprobe.errors import MemProbeError
 from memprobe.settings import Resolved, redact
+
+
+HOUSEKEEPING = ("inputs", "calls", "score")
+"""Units that every run has once and that nobody waits for."""
 
 
 def register(app: typer.Typer) -> None:
@@ -78,12 +82,15 @@ def list_runs(resolved: Resolved) -> list[dict[str, Any]]:
 def run_status(resolved: Resolved, run: str) -> dict[str, Any]:
     """All that is known of a run without opening it for writing."""
     from storage.lock import lock_owner
-    from storage.runs import RunStore
 
-    store = RunStore.open(location(resolved, run))
+    resolved, store = opened(resolved, run)
     manifest = store.manifest
     states = store.units()
-    done = Counter((s.unit.stage, s.unit.system) for s in states if s.complete)
+    done = Counter(
+        (s.unit.stage, s.unit.system)
+        for s in states
+        if s.complete and s.unit.stage not in HOUSEKEEPING
+    )
     totals = _totals(manifest)
     keys = [*totals, *(k for k in sorted(done) if k not in totals)]
     stages = [
