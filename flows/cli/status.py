@@ -15,7 +15,6 @@ from flows.cli.output import emit_json, note, table
 from memprobe.errors import MemProbeError
 from memprobe.settings import Resolved, redact
 
-
 HOUSEKEEPING = ("inputs", "calls", "score")
 """Units that every run has once and that nobody waits for."""
 

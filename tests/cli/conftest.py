@@ -62,7 +62,7 @@ async def make_run(home: Path, name: str) -> None:
     await gateway.close()
     await embedder.close()
     ledger.flush()
-    export_calls(store, ledger, name)
+    export_calls(store, ledger)
     ledger.close()
     score_run(store)
     build_catalog(store)

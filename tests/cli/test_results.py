@@ -213,3 +213,12 @@ def test_view_serves_the_folder_to_loopback_names_only(tmp_path: Path) -> None:
         with pytest.raises(UsageError, match="--port 0"):
             server_for(page, server.server_address[1])
         server.shutdown()
+
+
+def test_a_run_given_by_its_folder_brings_its_ledger(invoke: Invoke, home: Path) -> None:
+    facts = json.loads(invoke("status", str(home / "t1"), "--json").stdout)
+    assert facts["cost"] == {"usd": 0.0, "calls_without_price": 0}
+    elsewhere = json.loads(
+        invoke("status", str(home / "t1"), "--json", "--ledger", "sqlite:///none.sqlite").stdout
+    )
+    assert elsewhere["cost"] is None
