@@ -214,6 +214,7 @@ class Conductor:
 async def conduct(run: Runtime) -> RunResult:
     """Bring a run to its end inside a flow: units, then scores, catalog and report."""
     store = run.context.store
+    progress.current().watch(run.usage)
     conductor = Conductor(run)
     with store.lock():
         store.update_manifest(status=RunStatus.RUNNING)

