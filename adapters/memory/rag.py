@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Sequence
 
@@ -40,6 +41,8 @@ def bm25_scores(query: str, texts: Sequence[str]) -> npt.NDArray[np.float64]:
         return np.zeros(len(texts))
     import bm25s
 
+    # It logs every index at DEBUG through a handler of its own.
+    logging.getLogger("bm25s").setLevel(logging.WARNING)
     index = bm25s.BM25()
     index.index(corpus, show_progress=False)
     return np.asarray(index.get_scores(wanted), dtype=np.float64)
