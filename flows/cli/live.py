@@ -121,20 +121,18 @@ class Display:
 
     def _table(self) -> Any:
         from rich.box import SIMPLE
+        from rich.console import Group
         from rich.table import Table
         from rich.text import Text
 
         snapshot = self._progress.snapshot()
+        title = Text(f"run {self._run}: {snapshot.message}", overflow="ellipsis", no_wrap=True)
+        if not snapshot.stages:
+            return title
         columns, rows = grid(snapshot)
-        table = Table(
-            box=SIMPLE,
-            title=Text(f"run {self._run}  {snapshot.message}", overflow="ellipsis", no_wrap=True),
-            caption=Text(footer(snapshot)),
-            title_justify="left",
-            caption_justify="left",
-        )
+        table = Table(box=SIMPLE)
         for i, column in enumerate(columns):
             table.add_column(Text(column), justify="left" if i == 0 else "right")
         for row in rows:
             table.add_row(*(Text(value) for value in row))
-        return table
+        return Group(title, table, Text(footer(snapshot)))

@@ -65,26 +65,23 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[Any]], title: str = ""
         shape.add_column(Text(plain(name)), justify="right" if numeric else "left", overflow="fold")
     for row in rows:
         shape.add_row(*(Text(plain(cell(value))) for value in row))
-    console = Console(file=sys.stdout, soft_wrap=False)
-    if not console.is_terminal:
-        # A file or a pipe has no width: nothing is folded to fit 80 columns.
-        console = Console(file=sys.stdout, width=max(80, _width(columns, rows)))
+    console = Console(file=sys.stdout)
+    # A file or a pipe has no width; on a narrow terminal a long table is better than split words.
+    widest = NARROW if console.is_terminal else WIDE
+    needed = _width(columns, rows, widest)
+    console.width = max(console.width, needed) if console.is_terminal else max(80, needed)
     console.print(shape)
 
 
-def _width(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> int:
+NARROW, WIDE = 20, 400
+
+
+def _width(columns: Sequence[str], rows: Sequence[Sequence[Any]], widest: int) -> int:
+    """Columns of a terminal that a table takes when no cell may be wider than `widest`."""
     widths = [len(name) for name in columns]
     for row in rows:
         widths = [max(w, len(cell(v))) for w, v in zip(widths, row, strict=True)]
-    return min(sum(widths) + 4 * len(widths) + 4, 400)
-
-
-def records(rows: Sequence[Mapping[str, Any]], title: str = "", hide: Sequence[str] = ()) -> None:
-    """Rows as dicts, printed as a table."""
-    if not rows:
-        return
-    columns = [name for name in rows[0] if name not in hide]
-    table(columns, [[row.get(name) for name in columns] for row in rows], title)
+    return min(sum(min(w, widest) for w in widths) + 4 * len(widths) + 4, 600)
 
 
 def render(columns: Sequence[str], rows: Sequence[Sequence[Any]], style: str) -> None:

@@ -9,7 +9,7 @@ import typer
 
 from flows.cli import errors
 from flows.cli.options import Json, RunName, opened, with_settings
-from flows.cli.output import emit_json, note, records
+from flows.cli.output import emit_json, note, table
 from memprobe.config import RunConfig
 from memprobe.errors import UsageError
 from memprobe.settings import RUN_OPTIONS, Resolved, nearest
@@ -115,7 +115,23 @@ def outcome_code(status: str, error_share: float, threshold: float) -> int:
 
 def show(fields: dict[str, Any]) -> None:
     """The result for people."""
-    records(fields["summary"], f"run {fields['run']}: {fields['status']}")
+    rows = [
+        [
+            row["system"],
+            row["access_mode"] if row["k"] is None else f"{row['access_mode']}@{row['k']}",
+            row["n_users"],
+            f"{row['n_scored']}/{row['n_total']}",
+            row["b_mean"],
+            "" if row["b_lo"] is None else f"{row['b_lo']:.3f} to {row['b_hi']:.3f}",
+            row["a_pct"],
+            row["c_mean"],
+            row["d_mean"],
+            row["items_mean"],
+        ]
+        for row in fields["summary"]
+    ]
+    columns = ["system", "mode", "users", "scored", "B", "95 %", "A %", "C", "D", "items"]
+    table(columns, rows, f"run {fields['run']}: {fields['status']}")
     print(
         f"{fields['units_done']} of {fields['units_total']} units, {fields['new_calls']} new calls,"
         f" {fields['ledger_hits']} from the ledger"
