@@ -97,7 +97,8 @@ def open_store(config: RunConfig, settings: Settings, dataset: Dataset) -> RunSt
             f"({store.manifest.dataset_digest[:12]}, now {dataset.digest[:12]}); "
             "choose another name with --run"
         )
-    merged = merge_config(store.manifest.config, config)
+    known = [user.user_id for user in dataset.users]
+    merged = merge_config(store.manifest.config, config, known)
     changes: dict[str, Any] = {
         "config": merged.model_dump(mode="json"),
         "prompts": {name: prompts.load(name).identity for name in PROMPTS},
@@ -135,9 +136,10 @@ def current(name: str) -> Runtime:
 async def opened(config: RunConfig, settings: Settings) -> AsyncIterator[Runtime]:
     """Open a run; everything is closed, and the ledger flushed, when the block ends."""
     dataset = dataset_of(config)
-    users = users_of(config, dataset)
+    users_of(config, dataset)
     store = open_store(config, settings, dataset)
     config = store.manifest.config
+    users = users_of(config, dataset)
     ledger = Ledger.open(settings.ledger)
     embedder = MiniLM(ledger)
     embedded = EmbeddedProvider(dataset, config.seed, embedder)

@@ -13,6 +13,7 @@ from flows.cli.output import emit_json, note, table
 from memprobe.config import RunConfig
 from memprobe.errors import UsageError
 from memprobe.settings import RUN_OPTIONS, Resolved, nearest
+from memprobe.types import Role
 
 SUITES = ("recovery",)
 RUN = tuple(option.name for option in RUN_OPTIONS)
@@ -102,6 +103,12 @@ def execute(config: RunConfig, resolved: Resolved, json_output: bool) -> None:
     explain(fields, code, config)
     if code:
         raise typer.Exit(code)
+
+
+def self_judged(config: RunConfig) -> bool:
+    """Whether the model under test is its own judge; an embedded judge is no model."""
+    judge = config.model_of(Role.JUDGE)
+    return judge == config.model_of(Role.ASSISTANT) and not judge.startswith("embedded/")
 
 
 def outcome_code(status: str, error_share: float, threshold: float) -> int:

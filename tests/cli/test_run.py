@@ -87,3 +87,18 @@ def test_no_server_needs_one_that_is_given(tmp_path: Path) -> None:
     done = start("run", "recovery", *SMALL, "--no-server", cwd=tmp_path)
     assert done.returncode == 2
     assert "PREFECT_API_URL" in done.stderr
+
+
+def test_a_model_that_judges_itself_is_told_before_the_run() -> None:
+    """Case judge-self-grading: never silently graded by the model under test."""
+    from flows.cli.run import self_judged
+    from memprobe.config import RunConfig
+    from memprobe.types import Role
+
+    alone = RunConfig(name="r", model="openai/gpt-5-mini")
+    apart = RunConfig(
+        name="r", model="openai/gpt-5-mini", model_roles={Role.JUDGE: "openai/gpt-5.4"}
+    )
+    assert self_judged(alone)
+    assert not self_judged(apart)
+    assert not self_judged(RunConfig(name="r"))
