@@ -167,7 +167,6 @@ async def opened(config: RunConfig, settings: Settings) -> AsyncIterator[Runtime
     cards = {registry.card(name).name: registry.card(name) for name in config.systems}
     store.update_manifest(
         systems={name: card.model_dump(mode="json") for name, card in cards.items()},
-        self_judged=gateway.self_judged,
     )
     context = RunContext(config, dataset, store, gateway, embedder, registry)
     needs_door = any(card.capabilities.needs_llm for card in cards.values())

@@ -65,6 +65,12 @@ class RunConfig(Frozen):
             raise ValueError("each system once")
         return value
 
+    @property
+    def self_judged(self) -> bool:
+        """Whether the model that helps the user also judges; an embedded judge is no model."""
+        judge = self.model_of(Role.JUDGE)
+        return judge == self.model_of(Role.ASSISTANT) and not judge.startswith("embedded/")
+
     def model_of(self, role: Role) -> str:
         """The model string configured for a role."""
         return self.model_roles.get(role, self.model)

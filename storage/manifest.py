@@ -106,8 +106,7 @@ class Manifest(Frozen):
 
         `prompts` maps a template's name to its identity.
         """
-        judge, assistant = config.model_of(Role.JUDGE), config.model_of(Role.ASSISTANT)
-        embedded = judge.startswith("embedded/")
+        embedded = config.model_of(Role.JUDGE).startswith("embedded/")
         return cls(
             name=config.name,
             config=config,
@@ -117,7 +116,7 @@ class Manifest(Frozen):
             seeds={"run": config.seed},
             protocol=config.protocol,
             embedded=embedded,
-            self_judged=judge == assistant and not embedded,
+            self_judged=config.self_judged,
             systems=dict(systems or {}),
             parent=parent,
         )

@@ -187,12 +187,6 @@ class Gateway:
         """The connection limit of each remote provider as it stands."""
         return {name: limit.limit for name, limit in self._sender.limits.items()}
 
-    @property
-    def self_judged(self) -> bool:
-        """The model that helps the user also judges what was recovered."""
-        judge = self.model_for(Role.JUDGE)
-        return judge == self.model_for(Role.ASSISTANT) and not judge.startswith("embedded/")
-
     def model_for(self, role: Role) -> str:
         """The model string that answers this role."""
         return self.config.model_of(role)

@@ -105,12 +105,6 @@ def execute(config: RunConfig, resolved: Resolved, json_output: bool) -> None:
         raise typer.Exit(code)
 
 
-def self_judged(config: RunConfig) -> bool:
-    """Whether the model under test is its own judge; an embedded judge is no model."""
-    judge = config.model_of(Role.JUDGE)
-    return judge == config.model_of(Role.ASSISTANT) and not judge.startswith("embedded/")
-
-
 def outcome_code(status: str, error_share: float, threshold: float) -> int:
     """The exit code of a run that ended so."""
     if status == "interrupted":
@@ -163,13 +157,18 @@ def explain(fields: dict[str, Any], code: int, config: RunConfig) -> None:
         note(f"memprobe: {failure}")
     if code == errors.INTERRUPTED:
         note(stopped(config.name))
-    elif code and fields["status"] != "complete":
+    if fields["units_to_retry"] and code != errors.INTERRUPTED:
+        note(
+            f"memprobe: {fields['units_to_retry']} units hold items that failed for a reason that "
+            f"may have passed; `memprobe resume {config.name}` tries them again"
+        )
+    if code not in (errors.OK, errors.INTERRUPTED) and fields["status"] != "complete":
         missing = fields["units_total"] - fields["units_done"]
         note(
             f"memprobe: {missing} units are not done; the rest is kept. "
             f"`memprobe resume {config.name}` tries them again"
         )
-    elif code:
+    elif code == errors.INCOMPLETE:
         note(
             f"memprobe: {fields['error_share']:.1%} of the items could not be scored, more than "
             f"--error-threshold {config.error_threshold:g}; `memprobe status {config.name}` "

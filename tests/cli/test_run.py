@@ -91,7 +91,6 @@ def test_no_server_needs_one_that_is_given(tmp_path: Path) -> None:
 
 def test_a_model_that_judges_itself_is_told_before_the_run() -> None:
     """Case judge-self-grading: never silently graded by the model under test."""
-    from flows.cli.run import self_judged
     from memprobe.config import RunConfig
     from memprobe.types import Role
 
@@ -99,6 +98,6 @@ def test_a_model_that_judges_itself_is_told_before_the_run() -> None:
     apart = RunConfig(
         name="r", model="openai/gpt-5-mini", model_roles={Role.JUDGE: "openai/gpt-5.4"}
     )
-    assert self_judged(alone)
-    assert not self_judged(apart)
-    assert not self_judged(RunConfig(name="r"))
+    assert alone.self_judged
+    assert not apart.self_judged
+    assert not RunConfig(name="r").self_judged

@@ -403,10 +403,10 @@ async def test_an_unknown_price_is_stored_as_unknown(ledger: Ledger) -> None:
 
 
 async def test_judge_self_grading(ledger: Ledger) -> None:
-    assert gateway(ledger, Scripted(), model="openai/gpt-5-mini").self_judged
+    assert gateway(ledger, Scripted(), model="openai/gpt-5-mini").config.self_judged
     other = {Role.JUDGE: "openai/gpt-5"}
-    assert not gateway(ledger, Scripted(), model_roles=other).self_judged
-    assert not gateway(ledger, Scripted(), model=EMBEDDED).self_judged
+    assert not gateway(ledger, Scripted(), model_roles=other).config.self_judged
+    assert not gateway(ledger, Scripted(), model=EMBEDDED).config.self_judged
 
 
 async def test_keys_never_reach_the_ledger(
