@@ -13,7 +13,6 @@ from flows.cli.output import emit_json, note, table
 from memprobe.config import RunConfig
 from memprobe.errors import UsageError
 from memprobe.settings import RUN_OPTIONS, Resolved, nearest
-from memprobe.types import Role
 
 SUITES = ("recovery",)
 RUN = tuple(option.name for option in RUN_OPTIONS)
