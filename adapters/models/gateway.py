@@ -132,8 +132,11 @@ class Tally:
     cost: float = 0.0
     priced: bool = True
 
-    def add(self, entry: LedgerEntry) -> None:
-        """Count a completion that was just sent for."""
+    def add(self, entry: LedgerEntry, replayed: bool) -> None:
+        """Count an answer; what was replayed cost nothing."""
+        if replayed:
+            self.hits += 1
+            return
         self.prompt += entry.usage.prompt_tokens or 0
         self.completion += entry.usage.completion_tokens or 0
         self.cost += entry.cost_usd or 0.0
@@ -281,7 +284,7 @@ class Gateway:
         """The finished completion of a question, and whether it was there already."""
         stored = self.ledger.get(question.key, messages=False)
         if stored is not None:
-            self._tally.hits += 1
+            self._tally.add(stored, replayed=True)
             return stored, True
         flight = self._flights.get(question.key)
         joined = flight is not None
@@ -290,7 +293,9 @@ class Gateway:
             flight = self._flights[question.key] = _Flight(task)
         flight.waiting += 1
         try:
-            return await asyncio.shield(flight.task), joined
+            entry = await asyncio.shield(flight.task)
+            self._tally.add(entry, joined)
+            return entry, joined
         except BudgetExceeded:
             raise
         except CallFailed as failure:

@@ -434,3 +434,17 @@ async def test_the_ledger_holds_what_was_sent(ledger: Ledger) -> None:
     assert stored.messages == (Message(role="user", content="the prompt"),)
     assert stored.params == {"temperature": 0.0, "response_format": "json_schema"}
     assert stored.text == GOOD
+
+
+async def test_usage_counts_what_was_sent_and_calls_an_unknown_price_unknown(
+    ledger: Ledger,
+) -> None:
+    """The live display reads this; replays cost nothing and sent calls are never free by default."""
+    door = gateway(ledger, Scripted(), model="openai/nowhere-priced")
+    await door.ask(request())
+    await door.ask(request())
+    calls, hits, prompt, completion, cost = door.usage()
+    assert (calls, hits) == (1, 1)
+    assert prompt > 0
+    assert completion > 0
+    assert cost is None
