@@ -439,7 +439,7 @@ async def test_the_ledger_holds_what_was_sent(ledger: Ledger) -> None:
 async def test_usage_counts_what_was_sent_and_calls_an_unknown_price_unknown(
     ledger: Ledger,
 ) -> None:
-    """The live display reads this; replays cost nothing and sent calls are never free by default."""
+    """What the live display reads: replays cost nothing, and sent calls are not free by default."""
     door = gateway(ledger, Scripted(), model="openai/nowhere-priced")
     await door.ask(request())
     await door.ask(request())
