@@ -13,7 +13,7 @@ from flows import server
 from flows.outcome import RunResult, result_of
 from flows.progress import Progress
 from flows.runtime import opened
-from flows.units import progress_of
+from flows.units import partial_units, progress_of
 from memprobe.config import RunConfig
 from memprobe.errors import MissingPrerequisite
 from memprobe.settings import Settings
@@ -30,6 +30,7 @@ async def finished(config: RunConfig, settings: Settings) -> RunResult | None:
         report = Path(store.location) / "report" / "index.html"
         units = progress_of(run)
         done = store.manifest.status is RunStatus.COMPLETE and units[0] == units[1]
+        done = done and not partial_units(run)
         if not done or not report.exists():
             return None
         return result_of(run, RunStatus.COMPLETE, units, failures=[], report=str(report))

@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from flows.runtime import Runtime
+from flows.units import partial_units
 from memprobe.outcomes import Reason
 from storage.catalog import catalog_path, query
 from storage.manifest import RunStatus
@@ -17,7 +18,11 @@ MEASURED = ("episodes", "verdicts", "attributions", "oracle_verdicts")
 
 @dataclass(frozen=True, slots=True)
 class RunResult:
-    """`status` is complete, incomplete or interrupted; `unscored` counts by "table/reason"."""
+    """`status` is complete, incomplete or interrupted; `unscored` counts by "table/reason".
+
+    `units_to_retry` are there with items that failed for a reason that may pass,
+    e.g. an outage; the same run again tries them.
+    """
 
     run: str
     location: str
@@ -32,6 +37,7 @@ class RunResult:
     catalog: str | None
     summary: list[dict[str, Any]]
     failures: list[str] = field(default_factory=list)
+    units_to_retry: int = 0
     ui_url: str | None = None
 
     def as_dict(self) -> dict[str, Any]:
@@ -88,6 +94,7 @@ def result_of(
         catalog=str(catalog_path(store)),
         summary=summary_of(store),
         failures=failures,
+        units_to_retry=partial_units(run),
     )
 
 

@@ -31,6 +31,7 @@ from storage.catalog import build_catalog
 from storage.manifest import RunStatus
 from storage.runs import Unit
 from tasks import attribute, judge_check, oracle, recover, report, rollout, score
+from tasks.commit import is_partial, is_there
 from tasks.inputs import store_inputs
 
 MAX_CHAINS = 64
@@ -121,14 +122,16 @@ class Conductor:
         job: Callable[..., Awaitable[Any]],
         **arguments: Any,
     ) -> bool:
-        """Run one unit unless its artifact is there; tells whether it is there now."""
+        """Run one unit unless its artifact is there for good; tells whether it is there now."""
         store = self.context.store
         if not store.is_complete(unit, mark):
             if self.out_of_budget is not None:
                 return False
             progress.current().say(unit.slug)
+            # What Prefect remembers of a unit with failed items is the failure.
+            again = is_partial(store, unit, mark)
             try:
-                await self._through_prefect(unit, mark, job, arguments)
+                await self._through_prefect(unit, mark, job, arguments, again=again)
             except BudgetExceeded as error:
                 self.out_of_budget = error
                 return False
@@ -139,20 +142,20 @@ class Conductor:
         return True
 
     async def _through_prefect(
-        self, unit: Unit, mark: str, job: Any, arguments: dict[str, Any]
+        self, unit: Unit, mark: str, job: Any, arguments: dict[str, Any], *, again: bool
     ) -> None:
         store = self.context.store
         parameters = {"run": self.name, "unit": unit.slug, "mark": mark, **arguments}
         try:
-            await job(**parameters)
+            await job.with_options(refresh_cache=again)(**parameters)
         except MemProbeError:
             raise
         except Exception as error:
             # A damaged result file of Prefect's cache fails the task instead of missing.
-            if store.is_complete(unit, mark):
+            if is_there(store, unit, mark):
                 return
             progress.current().say(f"{unit.slug}: again after {type(error).__name__}: {error}")
-        if store.is_complete(unit, mark):
+        if is_there(store, unit, mark):
             return
         try:
             await job.with_options(refresh_cache=True)(**parameters)
@@ -231,7 +234,8 @@ async def conduct(run: Runtime) -> RunResult:
         if conductor.out_of_budget is not None:
             status = RunStatus.INTERRUPTED
         else:
-            status = RunStatus.COMPLETE if done == total else RunStatus.FAILED
+            whole = done == total and not conductor.failures
+            status = RunStatus.COMPLETE if whole else RunStatus.FAILED
         store.update_manifest(
             status=status,
             dropped_params={m: tuple(sorted(p)) for m, p in run.gateway.dropped_params.items()},

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from flows.runtime import Runtime
 from storage.runs import Unit
 from tasks import attribute, judge_check, oracle, rollout
+from tasks.commit import is_partial, is_there
 from tasks.context import RunContext
 
 
@@ -50,4 +51,9 @@ def wanted(run: Runtime) -> list[tuple[Unit, str]]:
 def progress_of(run: Runtime) -> tuple[int, int]:
     """Units there and units wanted."""
     units = wanted(run)
-    return sum(run.context.store.is_complete(unit, mark) for unit, mark in units), len(units)
+    return sum(is_there(run.context.store, unit, mark) for unit, mark in units), len(units)
+
+
+def partial_units(run: Runtime) -> int:
+    """Units with items that failed for a reason that may pass: the next invocation's work."""
+    return sum(is_partial(run.context.store, unit, mark) for unit, mark in wanted(run))

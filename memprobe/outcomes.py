@@ -26,6 +26,10 @@ class Reason(StrEnum):
     """The chosen model cannot judge this at all (the embedded profile and preferences)."""
 
 
+RETRIED = frozenset({Reason.PROVIDER_ERROR, Reason.TIMEOUT, Reason.ADAPTER_ERROR})
+"""Reasons that may have passed by the next time: a resumed run tries these items again."""
+
+
 @dataclass(frozen=True, slots=True)
 class Scored:
     """A finite value on the item's declared scale."""

@@ -19,6 +19,7 @@ from memprobe.outcomes import Reason
 from memprobe.types import AccessMode, AttributionLabel, Category, Protocol, Role
 from prompts.answers import DisclosureAnswer, SubclassAnswer
 from storage.runs import Unit
+from tasks.commit import commit, is_partial
 from tasks.context import RunContext, fingerprint
 from tasks.oracle import oracle_fingerprint, oracle_unit, targeted_task
 from tasks.recover import recover_fingerprint, recover_unit
@@ -218,5 +219,10 @@ async def attribute_user(context: RunContext, system: str, user_id: str, epoch: 
         return unit.slug
     attribution = _Attribution(context, system, context.user(user_id), epoch)
     rows = await asyncio.gather(*(attribution.row(v) for v in attribution.verdicts))
-    context.store.commit(unit, mark, {"attributions": list(rows)})
+    recovered = (
+        recover_unit(system, user_id, epoch),
+        recover_fingerprint(context, system, user_id, epoch),
+    )
+    partial = is_partial(context.store, *recovered)
+    commit(context.store, unit, mark, {"attributions": list(rows)}, partial=partial)
     return unit.slug

@@ -16,6 +16,7 @@ from memprobe.calendar import draw
 from memprobe.dataset import BankEntry, User
 from memprobe.types import Category, Role
 from storage.runs import Unit
+from tasks.commit import commit
 from tasks.context import RunContext, fingerprint
 from tasks.recover import judged
 
@@ -111,5 +112,5 @@ async def judge_check(context: RunContext, user_ids: tuple[str, ...]) -> str:
     rows = await asyncio.gather(
         *(ask(user, item) for user in users for item in planted(context, user))
     )
-    context.store.commit(unit, mark, {"judge_checks": list(rows)})
+    commit(context.store, unit, mark, {"judge_checks": list(rows)})
     return unit.slug

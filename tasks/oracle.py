@@ -16,6 +16,7 @@ from memprobe.errors import BudgetExceeded, CallFailed
 from memprobe.types import Category, Role
 from prompts.answers import OracleAnswer
 from storage.runs import Unit
+from tasks.commit import commit
 from tasks.context import RunContext, fingerprint
 
 VERSION = 1
@@ -94,5 +95,5 @@ async def oracle_user(context: RunContext, user_id: str) -> str:
     rows = await asyncio.gather(
         *(_verdict(context, user, c, e, task[1]) for c, e, task in found if task is not None)
     )
-    context.store.commit(unit, mark, {"oracle_verdicts": list(rows)})
+    commit(context.store, unit, mark, {"oracle_verdicts": list(rows)})
     return unit.slug

@@ -15,15 +15,16 @@ from typing import Any
 
 import prompts
 from memprobe.dataset import BankEntry, User
-from memprobe.errors import AdapterError, BudgetExceeded, CallFailed
+from memprobe.errors import BudgetExceeded, CallFailed, SnapshotError
 from memprobe.ids import slug
 from memprobe.outcomes import Reason, Unscored
 from memprobe.types import AccessMode, Category, MemoryItem, Protocol, Role, Scope
 from prompts.answers import JudgeAnswer, SlotFillAnswer
 from storage.runs import Unit
 from tasks.checkpoint import Checkpoints
+from tasks.commit import commit, is_partial
 from tasks.context import RunContext, fingerprint
-from tasks.rollout import rollout_fingerprint, rollout_unit
+from tasks.rollout import rollout_fingerprint, rollout_unit, rollout_user
 
 VERSION = 1
 ANSWER_RESERVE = 1024
@@ -274,7 +275,7 @@ async def _retrieved(
     scope = Scope(run=context.config.name, system=recovery.name, user=user.user_id, key=key)
     checkpoint = checkpoints.load()
     if checkpoint is None or checkpoint.episode != episode_count:
-        raise AdapterError(f"{recovery.name}/{user.user_id}: the rolled-out store is not there")
+        raise SnapshotError(f"{recovery.name}/{user.user_id}: the rolled-out store is not there")
     rows: Rows = []
     operations: Rows = []
     hits: dict[str, list[MemoryItem]] = {}
@@ -317,13 +318,24 @@ async def recover_user(context: RunContext, system: str, user_id: str, epoch: in
 
     Commits `slot_fills`, `verdicts`, `retrievals` and the search latencies.
     A search that fails leaves that mode unscored with `adapter_error`; the other
-    mode is measured all the same. Returns the unit's slug.
+    mode is measured all the same. Returns the unit's slug. Raises
+    `SnapshotError` when the rolled-out store is missing or was changed.
     """
     unit = recover_unit(system, user_id, epoch)
     mark = recover_fingerprint(context, system, user_id, epoch)
     if context.store.is_complete(unit, mark):
         return unit.slug
     user = context.user(user_id)
+    roll = rollout_unit(system, user_id, epoch)
+    rolled = rollout_fingerprint(context, system, user_id, epoch)
+    checkpoints = Checkpoints(context.store.work_dir(roll), rolled)
+    searched = (
+        AccessMode.RETRIEVE in context.config.access and context.systems.card(system).retrieve
+    )
+    if searched and checkpoints.load() is None:
+        # A work folder is no artifact: one that is gone is made again from the ledger.
+        context.store.reset(roll)
+        await rollout_user(context, system, user_id, epoch)
     recovery = _Recovery(context, system, user, epoch)
     variant = unit.variant
     slots: Rows = []
@@ -337,14 +349,11 @@ async def recover_user(context: RunContext, system: str, user_id: str, epoch: in
         whole = View(AccessMode.DUMP_ALL, None, tuple(row["content"] for row in stored))
         views = {e.dimension: whole for _, e in context.targets(user)}
         work.append(recovery.view(views, AccessMode.DUMP_ALL, None))
-    if AccessMode.RETRIEVE in context.config.access and context.systems.card(system).retrieve:
-        roll = rollout_unit(system, user_id, epoch)
-        checkpoints = Checkpoints(
-            context.store.work_dir(roll), rollout_fingerprint(context, system, user_id, epoch)
-        )
+    if searched:
         try:
             hits, retrieved, operations = await _retrieved(recovery, checkpoints, len(user.tasks))
-        except (BudgetExceeded, CallFailed):
+        except (CallFailed, SnapshotError):
+            # A store that is not the rolled-out one is no answer of the system's.
             raise
         except Exception as error:
             failed = Unscored(Reason.ADAPTER_ERROR, f"search: {type(error).__name__}: {error}")
@@ -358,7 +367,8 @@ async def recover_user(context: RunContext, system: str, user_id: str, epoch: in
     for slot_rows, verdict_rows in await asyncio.gather(*work):
         slots += slot_rows
         verdicts += verdict_rows
-    context.store.commit(
+    commit(
+        context.store,
         unit,
         mark,
         {
@@ -367,6 +377,7 @@ async def recover_user(context: RunContext, system: str, user_id: str, epoch: in
             "retrievals": retrieved,
             "operations": operations,
         },
+        partial=is_partial(context.store, roll, rolled),
     )
     return unit.slug
 

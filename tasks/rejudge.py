@@ -16,6 +16,7 @@ from memprobe.dataset import BankEntry, User
 from memprobe.errors import UsageError
 from memprobe.types import Protocol, Role
 from storage.runs import Unit
+from tasks.commit import commit
 from tasks.context import RunContext, fingerprint
 from tasks.recover import judged, published_fault, recover_unit
 from tasks.score import BASE
@@ -72,7 +73,7 @@ async def rejudge_user(
         return unit.slug
     user = context.dataset.user(user_id)
     rows = await asyncio.gather(*(_again(context, user, layer, row) for row in verdicts))
-    context.store.commit(unit, mark, {"verdicts": list(rows)})
+    commit(context.store, unit, mark, {"verdicts": list(rows)})
     return unit.slug
 
 

@@ -31,6 +31,7 @@ from memprobe.types import (
 from prompts.answers import Feedback
 from storage.runs import Unit
 from tasks.checkpoint import Checkpoints
+from tasks.commit import commit, to_retry
 from tasks.context import RunContext, fingerprint
 from tasks.simulate import Episode, Exchange, assistant_reply, preference_rows, user_feedback
 
@@ -103,7 +104,9 @@ class _Rollout:
         )
         await self.memory.open(scope)
         checkpoint = checkpoints.load()
-        if checkpoint is None:
+        if checkpoint is None or to_retry(checkpoint.state["episodes"]):
+            # Episodes are written to the memory in their order, so one that failed for a
+            # passing reason is played again with all that followed: finished calls are replayed.
             return
         self.episodes = list(checkpoint.state["episodes"])
         self.turns = list(checkpoint.state["turns"])
@@ -283,7 +286,8 @@ async def rollout_user(context: RunContext, system: str, user_id: str, epoch: in
         preferences = await run.preference_table()
     finally:
         await run.close()
-    context.store.commit(
+    commit(
+        context.store,
         unit,
         mark,
         {
