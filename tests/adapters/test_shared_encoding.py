@@ -16,10 +16,10 @@ async def test_a_cancelled_caller_does_not_cancel_what_others_wait_for(
     started, release = asyncio.Event(), threading.Event()
     loop = asyncio.get_running_loop()
 
-    def forward(texts: list[str]) -> list[object]:
+    def forward(text: str) -> object:
         loop.call_soon_threadsafe(started.set)
         assert release.wait(10)
-        return [np.ones(DIMENSIONS, dtype=np.float32) for _ in texts]
+        return np.ones(DIMENSIONS, dtype=np.float32)
 
     monkeypatch.setattr(model, "_forward", forward)
     first = asyncio.create_task(model.encode(["tea"]))
