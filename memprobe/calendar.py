@@ -27,6 +27,6 @@ def episode_start(seed: int, user_id: str, episode: int) -> datetime:
 
 
 def message_time(start: datetime, turn: int, role: str) -> datetime:
-    """When a message of a turn is sent: two minutes a turn, the reply twenty seconds later."""
-    seconds = 120 * turn + (20 if role == "assistant" else 0)
+    """When a message of a turn (from 1) is sent: two minutes a turn, the reply 20 s later."""
+    seconds = 120 * (turn - 1) + (20 if role == "assistant" else 0)
     return start + timedelta(seconds=seconds)

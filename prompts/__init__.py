@@ -45,7 +45,8 @@ def _compiled(body: str) -> Template:
 
 
 def _json(value: Any, indent: int | None = None) -> str:
-    return json.dumps(value, ensure_ascii=False, indent=indent)
+    # "<\/" is the same JSON and closes no tag that a template has opened.
+    return json.dumps(value, ensure_ascii=False, indent=indent).replace("</", "<\\/")
 
 
 @dataclass(frozen=True, slots=True)

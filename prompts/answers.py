@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator
 
 from memprobe.types import FeedbackType
 
@@ -18,17 +18,27 @@ class Answer(BaseModel):
 JUDGE_SCALE = (0.0, 0.25, 0.5, 0.75, 1.0)
 
 
+def _visible(text: str) -> str:
+    if not any(char.isprintable() and not char.isspace() for char in text):
+        raise ValueError("the text is blank")
+    return text
+
+
+Visible = Annotated[str, AfterValidator(_visible)]
+"""A text that shows something: a blank one is no answer, and no "unknown" either."""
+
+
 class Feedback(Answer):
     """The simulated user's reaction."""
 
     feedback_type: FeedbackType
-    text: Annotated[str, Field(min_length=1)]
+    text: Annotated[Visible, Field(min_length=1)]
 
 
 class SlotFillAnswer(Answer):
     """The value read out of a memory for one dimension, or "unknown"."""
 
-    label: Annotated[str, Field(min_length=1)]
+    label: Annotated[Visible, Field(min_length=1)]
     reason: str = ""
 
 

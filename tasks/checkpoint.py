@@ -71,16 +71,17 @@ class Checkpoints:
             if pointer["fingerprint"] != self._fingerprint:
                 return None
             folder = self._folder / pointer["folder"]
+            episode, hashes = int(pointer["episode"]), (pointer["store"], pointer["state"])
             store, state = folder / "store", folder / "state.json"
             if not store.is_dir() or not state.is_file():
                 raise SnapshotError(self._broken(folder, "is missing"))
-            found = digest_tree(store)
             raw = state.read_bytes()
+            found = digest_tree(store), hashlib.sha256(raw).hexdigest()
         except (KeyError, ValueError, TypeError) as error:
             raise SnapshotError(self._broken(pointer_path, f"is unreadable ({error})")) from error
-        if found != pointer["store"] or hashlib.sha256(raw).hexdigest() != pointer["state"]:
+        if found != hashes:
             raise SnapshotError(self._broken(folder, "does not match its checkpoint"))
-        return Checkpoint(pointer["episode"], json.loads(raw), store)
+        return Checkpoint(episode, json.loads(raw), store)
 
     def _broken(self, path: Path, what: str) -> str:
         return (

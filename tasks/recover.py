@@ -24,6 +24,7 @@ from storage.runs import Unit
 from tasks.checkpoint import Checkpoints
 from tasks.commit import commit, is_partial
 from tasks.context import RunContext, fingerprint
+from tasks.items import checked
 from tasks.rollout import rollout_fingerprint, rollout_unit, rollout_user
 
 VERSION = 1
@@ -33,6 +34,7 @@ CACHE_FLOOR = 1024
 """Prompts below this many tokens are not cached by providers; no warming call is worth it."""
 UNKNOWN = "unknown"
 Rows = list[dict[str, Any]]
+Hits = list[MemoryItem] | Unscored
 
 
 def recover_unit(system: str, user: str, epoch: int = 1) -> Unit:
@@ -59,11 +61,15 @@ def recover_fingerprint(context: RunContext, system: str, user: str, epoch: int 
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """What a reader may see of a store for one target: a mode, a k, and the texts."""
+    """What a reader may see of a store for one target: a mode, a k, and the texts.
+
+    `failure` is why the store could not be read for this target.
+    """
 
     mode: AccessMode
     k: int | None
     memories: tuple[str, ...]
+    failure: Unscored | None = None
 
     @property
     def name(self) -> str:
@@ -154,9 +160,11 @@ class _Recovery:
         self, view: View, category: Category, entry: BankEntry, tokens: int
     ) -> tuple[dict[str, Any], dict[str, Any]]:
         """The slot-fill row and the verdict row of one target under one view."""
-        broken = self.broken.get(entry.dimension)
-        if broken is not None and not self.paper:
-            filled = _Filled(None, None, None, tokens, broken)
+        failure = view.failure
+        if failure is None and not self.paper:
+            failure = self.broken.get(entry.dimension)
+        if failure is not None:
+            filled = _Filled(None, None, None, tokens, failure)
         else:
             filled = await self.fill(view, category, entry.dimension, tokens)
         key = {
@@ -267,7 +275,7 @@ def published_fault(verdict: dict[str, Any]) -> dict[str, Any]:
 
 async def _retrieved(
     recovery: _Recovery, checkpoints: Checkpoints, episode_count: int
-) -> tuple[dict[str, list[MemoryItem]], Rows, Rows]:
+) -> tuple[dict[str, Hits], Rows, Rows]:
     """Search a restored store once for each target at the largest k."""
     context, user = recovery.context, recovery.user
     memory = context.systems.create(recovery.name, user.user_id)
@@ -278,14 +286,21 @@ async def _retrieved(
         raise SnapshotError(f"{recovery.name}/{user.user_id}: the rolled-out store is not there")
     rows: Rows = []
     operations: Rows = []
-    hits: dict[str, list[MemoryItem]] = {}
+    hits: dict[str, Hits] = {}
+    most = max(context.config.k)
     try:
         await memory.open(scope)
         await memory.restore(checkpoint.store)
         for category, entry in context.targets(user):
             query = query_for(context.dataset.pool.category(category).boundary, entry.dimension)
             started = time.perf_counter()
-            items = await memory.search(query, max(context.config.k))
+            try:
+                items = checked(recovery.name, await memory.search(query, most), most)
+            except (BudgetExceeded, SnapshotError):
+                raise
+            except Exception as error:
+                hits[entry.dimension] = _unreadable(error)
+                continue
             operations.append(
                 {
                     **recovery.base(),
@@ -317,9 +332,10 @@ async def recover_user(context: RunContext, system: str, user_id: str, epoch: in
     """Recover one user's targets from one system's store, in all modes in one pass.
 
     Commits `slot_fills`, `verdicts`, `retrievals` and the search latencies.
-    A search that fails leaves that mode unscored with `adapter_error`; the other
-    mode is measured all the same. Returns the unit's slug. Raises
-    `SnapshotError` when the rolled-out store is missing or was changed.
+    A search that fails leaves its target unscored with `adapter_error` in that
+    mode; the other targets and the other mode are measured all the same. Returns
+    the unit's slug. Raises `SnapshotError` when the rolled-out store is missing or
+    was changed.
     """
     unit = recover_unit(system, user_id, epoch)
     mark = recover_fingerprint(context, system, user_id, epoch)
@@ -352,18 +368,12 @@ async def recover_user(context: RunContext, system: str, user_id: str, epoch: in
     if searched:
         try:
             hits, retrieved, operations = await _retrieved(recovery, checkpoints, len(user.tasks))
-        except (CallFailed, SnapshotError):
+        except (BudgetExceeded, SnapshotError):
             # A store that is not the rolled-out one is no answer of the system's.
             raise
         except Exception as error:
-            failed = Unscored(Reason.ADAPTER_ERROR, f"search: {type(error).__name__}: {error}")
-            recovery_failed = _failed_retrieval(recovery, user, failed)
-            slots += recovery_failed[0]
-            verdicts += recovery_failed[1]
-        else:
-            work += [
-                recovery.view(_views(hits, k), AccessMode.RETRIEVE, k) for k in context.config.k
-            ]
+            hits = {entry.dimension: _unreadable(error) for _, entry in context.targets(user)}
+        work += [recovery.view(_views(hits, k), AccessMode.RETRIEVE, k) for k in context.config.k]
     for slot_rows, verdict_rows in await asyncio.gather(*work):
         slots += slot_rows
         verdicts += verdict_rows
@@ -382,32 +392,17 @@ async def recover_user(context: RunContext, system: str, user_id: str, epoch: in
     return unit.slug
 
 
-def _views(hits: dict[str, list[MemoryItem]], k: int) -> dict[str, View]:
+def _unreadable(error: Exception) -> Unscored:
+    """Why a store could not be searched; a model call of the system's keeps its own reason."""
+    if isinstance(error, CallFailed):
+        return Unscored(error.reason, f"search: {error.detail}")
+    return Unscored(Reason.ADAPTER_ERROR, f"search: {type(error).__name__}: {error}")
+
+
+def _views(hits: dict[str, Hits], k: int) -> dict[str, View]:
     return {
-        dimension: View(AccessMode.RETRIEVE, k, tuple(item.content for item in items[:k]))
-        for dimension, items in hits.items()
+        dimension: View(AccessMode.RETRIEVE, k, (), found)
+        if isinstance(found, Unscored)
+        else View(AccessMode.RETRIEVE, k, tuple(item.content for item in found[:k]))
+        for dimension, found in hits.items()
     }
-
-
-def _failed_retrieval(recovery: _Recovery, user: User, failure: Unscored) -> tuple[Rows, Rows]:
-    slots: Rows = []
-    verdicts: Rows = []
-    for k in recovery.context.config.k:
-        for category, entry in recovery.context.targets(user):
-            key = {
-                **recovery.base(),
-                "layer": "base",
-                "access_mode": AccessMode.RETRIEVE.value,
-                "k": k,
-                "category": category.value,
-                "dimension": entry.dimension,
-                "label": None,
-                "call_id": None,
-                **_status(failure),
-            }
-            slots.append({**key, "label_reason": None, "n_items": 0, "prompt_tokens": 0})
-            model = recovery.context.chat.model_for(Role.JUDGE)
-            blank = {"score": None, "judge_reason": None, "judge_model": model}
-            verdict = {**key, **blank}
-            verdicts.append(published_fault(verdict) if recovery.paper else verdict)
-    return slots, verdicts

@@ -33,6 +33,7 @@ from storage.runs import Unit
 from tasks.checkpoint import Checkpoints
 from tasks.commit import commit, to_retry
 from tasks.context import RunContext, fingerprint
+from tasks.items import checked
 from tasks.simulate import Episode, Exchange, assistant_reply, preference_rows, user_feedback
 
 VERSION = 1
@@ -132,18 +133,20 @@ class _Rollout:
             case "none":
                 return []
             case "dump_all":
-                return await self.timed("dump", episode.number, self.memory.dump())
+                found = await self.timed("dump", episode.number, self.memory.dump())
+                return checked(self.name, found)
             case _:
-                return await self.timed(
+                found = await self.timed(
                     "search", episode.number, self.memory.search(query, REPLY_K)
                 )
+                return checked(self.name, found, REPLY_K)
 
-    async def _write(self, episode: Episode, turn: int, role: str, text: str, sent: int) -> None:
+    async def _write(self, episode: Episode, turn: int, role: str, text: str) -> None:
         start = episode_start(self.context.config.seed, self.user.user_id, episode.number)
         event = MessageEvent(
             role=role,
             text=text,
-            event_time=message_time(start, sent, role),
+            event_time=message_time(start, turn, role),
             session_id=f"s{episode.number:04d}",
             episode=episode.number,
             turn=turn,
@@ -151,8 +154,8 @@ class _Rollout:
         await self.timed("write", episode.number, self.memory.write(event))
 
     async def _write_exchange(self, episode: Episode, turn: int, message: str, reply: str) -> None:
-        await self._write(episode, turn, "user", message, turn - 1)
-        await self._write(episode, turn, "assistant", reply, turn)
+        await self._write(episode, turn, "user", message)
+        await self._write(episode, turn, "assistant", reply)
 
     async def _turn(self, episode: Episode, history: list[Exchange], message: str) -> Feedback:
         turn = len(history) + 1
@@ -210,13 +213,14 @@ class _Rollout:
                 elif len(history) >= self.context.config.max_turns:
                     end = EndReason.MAX_TURNS
             turn = len(history) + 1
-            await self._write(episode, turn, "user", message, turn - 1)
+            await self._write(episode, turn, "user", message)
         except BudgetExceeded:
             raise
         except CallFailed as error:
             end, reason, detail = None, error.reason, error.detail
         except AdapterError as error:
             end, reason, detail = None, Reason.ADAPTER_ERROR, str(error)
+        await self._forget_unfinished(number)
         self.episodes.append(
             {
                 **self.base(),
@@ -233,6 +237,14 @@ class _Rollout:
             }
         )
         self.done = number
+
+    async def _forget_unfinished(self, number: int) -> None:
+        """Drop the judgement of a turn that is in no table, as a resumed rollout has none."""
+        kept = {(row["episode"], row["turn"]) for row in self.turns}
+        for key in [k for k in self.preferences if k[0] == number and k not in kept]:
+            task = self.preferences.pop(key)
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
 
     async def preference_table(self) -> Rows:
         """The rows of all preference judgements, in the order of the turns."""
@@ -281,8 +293,9 @@ async def rollout_user(context: RunContext, system: str, user_id: str, epoch: in
         await run.open(checkpoints)
         for number in range(run.done + 1, len(user.tasks) + 1):
             await run.play(number)
-            await checkpoints.commit(run.memory, number, run.state())
-        items = await run.timed("dump", run.done, run.memory.dump())
+            saving = checkpoints.commit(run.memory, number, run.state())
+            await run.timed("save", number, saving)
+        items = checked(system, await run.timed("dump", run.done, run.memory.dump()))
         preferences = await run.preference_table()
     finally:
         await run.close()

@@ -144,13 +144,15 @@ async def preference_rows(
     blank = {"score": None, "judge_reason": None, "reason": None, "detail": None, "call_id": None}
     try:
         answer = await context.chat.ask(request)
-        ratings = {p.idx: p for p in answer.parsed(PreferenceAnswer).per_pref}
-        if sorted(ratings) != list(range(1, len(preferences) + 1)):
+        given = answer.parsed(PreferenceAnswer).per_pref
+        named = sorted(p.idx for p in given)
+        if named != list(range(1, len(preferences) + 1)):
             raise CallFailed(
                 Reason.INVALID_OUTPUT,
-                f"ratings for {sorted(ratings)}, 1 to {len(preferences)} needed",
+                f"ratings for {named}, 1 to {len(preferences)} once each needed",
                 answer.call_id,
             )
+        ratings = {p.idx: p for p in given}
     except BudgetExceeded:
         raise
     except CallFailed as error:

@@ -40,11 +40,12 @@ def statements(memories: Sequence[str]) -> list[tuple[int, str]]:
     Lines of the assistant and the opening requests are no evidence about the
     user (requests are leak-controlled); memories without a speaker are facts.
     """
-    return [
+    found = [
         (i, _SPEAKER.sub("", memory).strip())
         for i, memory in enumerate(memories)
-        if memory.strip() and not _NOT_THE_USER.match(memory)
+        if not _NOT_THE_USER.match(memory)
     ]
+    return [(i, text) for i, text in found if any(char.isalnum() for char in text)]
 
 
 def cue(category: Category, text: str) -> float:
