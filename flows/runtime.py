@@ -75,6 +75,19 @@ def users_of(config: RunConfig, dataset: Dataset) -> tuple[str, ...]:
     return tuple(config.users)
 
 
+def check_scripts(config: RunConfig, dataset: Dataset, users: tuple[str, ...]) -> None:
+    """Raises `UsageError` when the embedded profile is to play users without scripts."""
+    roles = (Role.ASSISTANT, Role.SIMULATOR)
+    if not any(config.model_of(role).startswith("embedded/") for role in roles):
+        return
+    silent = [u for u in users if any(t.script is None for t in dataset.user(u).tasks)]
+    if silent:
+        raise UsageError(
+            f"the embedded profile plays from scripts, and {', '.join(silent[:5])} of data set "
+            f"{dataset.name!r} has none: give a model for assistant and simulator with --model"
+        )
+
+
 def open_store(config: RunConfig, settings: Settings, dataset: Dataset) -> RunStore:
     """The run's store: a new one, or the existing one with its settings extended.
 
@@ -136,7 +149,7 @@ def current(name: str) -> Runtime:
 async def opened(config: RunConfig, settings: Settings) -> AsyncIterator[Runtime]:
     """Open a run; everything is closed, and the ledger flushed, when the block ends."""
     dataset = dataset_of(config)
-    users_of(config, dataset)
+    check_scripts(config, dataset, users_of(config, dataset))
     store = open_store(config, settings, dataset)
     config = store.manifest.config
     users = users_of(config, dataset)
