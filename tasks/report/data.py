@@ -38,8 +38,8 @@ with priced as (
       else cost_usd end as cost_usd
   from calls
 )
-select system, count(*) as calls, count(*) filter (where cost_usd is null) as unpriced,
-  sum(cost_usd) as cost_usd
+select system, count(*) as calls, sum(cost_usd) as cost_usd,
+  count(*) filter (where cost_usd is null and outcome <> 'not_judged') as unpriced
 from priced where system <> '' group by system order by system
 """
 LATENCY = """
