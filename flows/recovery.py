@@ -29,7 +29,7 @@ from memprobe.ids import slug
 from memprobe.settings import load_settings
 from storage.catalog import build_catalog
 from storage.manifest import RunStatus
-from storage.runs import Unit
+from storage.runs import RunStore, Unit
 from tasks import attribute, judge_check, oracle, recover, report, rollout, score
 from tasks.commit import is_partial, is_there
 from tasks.inputs import store_inputs
@@ -244,13 +244,14 @@ async def conduct(run: Runtime) -> RunResult:
     return result_of(run, status, (done, total), failures=conductor.failure_lines(), report=path)
 
 
-async def publish(result: RunResult) -> None:
+async def publish(store: RunStore, result: RunResult) -> None:
     """The summary as Prefect artifacts, for whoever watches the server's page."""
     await acreate_table_artifact(
         key="recovery-summary", table=result.summary, description=f"run {result.run}"
     )
+    text = await asyncio.to_thread(report.summary, store)
     await acreate_markdown_artifact(
-        key="report", markdown=f"# {result.run}\n\n`{result.report}`\n", description=result.status
+        key="report", markdown=f"{text}\nReport: `{result.report}`\n", description=result.status
     )
 
 
@@ -282,7 +283,7 @@ async def memprobe(
     chosen = RunConfig.model_validate(fields)
     async with runtime.opened(chosen, settings) as opened:
         result = await conduct(opened)
-    await publish(result)
+        await publish(opened.context.store, result)
     return ending(result)
 
 
