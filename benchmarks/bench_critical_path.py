@@ -78,10 +78,13 @@ def chain_lengths(store: Any) -> dict[tuple[str, str], int]:
 
 
 async def plain(config: Any, settings: Any) -> dict[str, Any]:
-    """The stages alone."""
+    """The stages alone, libraries loaded."""
+    from adapters.models.litellm_loader import load_litellm
     from flows import runtime
 
     async with runtime.opened(config, settings) as run:
+        load_litellm()
+        await run.embedder.rows(["warm"])
         wall, cpu = time.perf_counter(), time.process_time()
         await common.conduct_plainly(run)
         wall, cpu = time.perf_counter() - wall, time.process_time() - cpu

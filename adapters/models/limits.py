@@ -1,11 +1,39 @@
-"""How many calls a provider takes at once: down when it says "too many", up again after."""
+"""How many calls a provider takes at once, and who goes first.
+
+The limit goes down when the provider says "too many", and up again after.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 from collections import deque
+from enum import IntEnum
 from types import TracebackType
+
+from memprobe.types import Role
+
+
+class Urgency(IntEnum):
+    """Who waits for a call: a dialogue, a measurement, or nobody for a while."""
+
+    DIALOGUE = 0
+    NORMAL = 1
+    BESIDE = 2
+
+
+_URGENCY = {
+    Role.ASSISTANT: Urgency.DIALOGUE,
+    Role.SIMULATOR: Urgency.DIALOGUE,
+    Role.MEMORY: Urgency.DIALOGUE,
+    Role.ORACLE: Urgency.BESIDE,
+    Role.PREFERENCE: Urgency.BESIDE,
+}
+
+
+def urgency_of(role: Role) -> Urgency:
+    """A user's dialogue is a chain of hundreds of calls and decides how long a run takes."""
+    return _URGENCY.get(role, Urgency.NORMAL)
 
 
 class AdaptiveLimit:
@@ -13,6 +41,9 @@ class AdaptiveLimit:
 
     Additive increase, multiplicative decrease. Rate limits of calls that were
     sent before the last decrease do not count again: one overload is one step.
+    Of those who wait the more urgent go first, and within one urgency the first.
+    Calls that nobody waits for have a quarter of the slots while there are others:
+    their answers would arrive in bursts that hold the dialogues up.
     """
 
     DECREASE = 0.7
@@ -21,45 +52,60 @@ class AdaptiveLimit:
     def __init__(self, maximum: int) -> None:
         self.maximum = maximum
         self.limit = float(maximum)
-        self.active = 0
         self.peak = 0
-        self._waiting: deque[asyncio.Future[None]] = deque()
+        self._active = dict.fromkeys(Urgency, 0)
+        self._waiting: dict[Urgency, deque[asyncio.Future[None]]] = {u: deque() for u in Urgency}
         self._generation = 0
 
-    async def acquire(self) -> int:
-        """Wait for a slot, first come first served; gives the generation to report back with."""
-        if self.active >= int(self.limit) or self._waiting:
-            turn = asyncio.get_running_loop().create_future()
-            self._waiting.append(turn)
-            try:
-                await turn
-            except asyncio.CancelledError:
-                if turn.done() and not turn.cancelled():
-                    self.release()
-                else:
-                    # It may have been passed over already, between the cancelling and now.
-                    with contextlib.suppress(ValueError):
-                        self._waiting.remove(turn)
-                raise
-        else:
-            self._take()
+    @property
+    def active(self) -> int:
+        """Slots that are taken."""
+        return sum(self._active.values())
+
+    async def acquire(self, urgency: Urgency = Urgency.NORMAL) -> int:
+        """Wait for a slot; gives the generation to report back with."""
+        if self._free(urgency) and not any(self._waiting[u] for u in Urgency if u <= urgency):
+            self._take(urgency)
+            return self._generation
+        turn = asyncio.get_running_loop().create_future()
+        self._waiting[urgency].append(turn)
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if turn.done() and not turn.cancelled():
+                self.release(urgency)
+            else:
+                # It may have been passed over already, between the cancelling and now.
+                with contextlib.suppress(ValueError):
+                    self._waiting[urgency].remove(turn)
+                self._wake()
+            raise
         return self._generation
 
-    def _take(self) -> None:
-        self.active += 1
+    def _free(self, urgency: Urgency) -> bool:
+        active, limit = self.active, int(self.limit)
+        if active >= limit or urgency is not Urgency.BESIDE:
+            return active < limit
+        mine = self._active[urgency]
+        alone = active == mine and not any(self._waiting[u] for u in Urgency if u < urgency)
+        return alone or mine < max(1, limit // 4)
+
+    def _take(self, urgency: Urgency) -> None:
+        self._active[urgency] += 1
         self.peak = max(self.peak, self.active)
 
-    def release(self) -> None:
+    def release(self, urgency: Urgency = Urgency.NORMAL) -> None:
         """Give a slot back."""
-        self.active -= 1
+        self._active[urgency] -= 1
         self._wake()
 
     def _wake(self) -> None:
-        while self._waiting and self.active < int(self.limit):
-            turn = self._waiting.popleft()
-            if not turn.done():
-                self._take()
-                turn.set_result(None)
+        for urgency, waiting in self._waiting.items():
+            while waiting and self._free(urgency):
+                turn = waiting.popleft()
+                if not turn.done():
+                    self._take(urgency)
+                    turn.set_result(None)
 
     def succeeded(self) -> None:
         """An attempt went through: open up by a fraction of a slot."""
@@ -77,12 +123,13 @@ class AdaptiveLimit:
 class Slot:
     """`async with Slot(limit) as slot`: one connection, held for one attempt."""
 
-    def __init__(self, limit: AdaptiveLimit) -> None:
+    def __init__(self, limit: AdaptiveLimit, urgency: Urgency = Urgency.NORMAL) -> None:
         self._limit = limit
+        self._urgency = urgency
         self.generation = 0
 
     async def __aenter__(self) -> Slot:
-        self.generation = await self._limit.acquire()
+        self.generation = await self._limit.acquire(self._urgency)
         return self
 
     async def __aexit__(
@@ -91,4 +138,4 @@ class Slot:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._limit.release()
+        self._limit.release(self._urgency)

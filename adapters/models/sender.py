@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from adapters.models.budget import Budget
-from adapters.models.limits import AdaptiveLimit, Slot
+from adapters.models.limits import AdaptiveLimit, Slot, urgency_of
 from adapters.models.prices import Price
 from adapters.models.provider import (
     Completion,
@@ -111,7 +111,7 @@ class Sender:
         timeout = self._config.call_timeout
         while True:
             queued = policy.clock()
-            async with Slot(limit) as slot:
+            async with Slot(limit, urgency_of(question.role)) as slot:
                 begun = policy.clock()
                 # Time spent queueing for a slot is our own doing and has no deadline.
                 flight.queue_s += begun - queued

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import asyncio
 
-from adapters.models.limits import AdaptiveLimit
+from adapters.models.limits import AdaptiveLimit, Urgency
 
 
 async def test_slots_survive_callers_that_give_up_while_queueing() -> None:
@@ -49,3 +49,40 @@ async def test_one_overload_is_one_step_down() -> None:
     for _ in range(100):
         limit.overloaded(limit._generation)
     assert limit.limit == 1
+
+
+async def test_a_dialogue_goes_before_measurements_and_those_before_what_nobody_waits_for() -> None:
+    limit = AdaptiveLimit(1)
+    await limit.acquire()
+    order: list[Urgency] = []
+
+    async def call(urgency: Urgency) -> None:
+        await limit.acquire(urgency)
+        order.append(urgency)
+        limit.release(urgency)
+
+    asked = [Urgency.BESIDE, Urgency.NORMAL, Urgency.DIALOGUE, Urgency.NORMAL, Urgency.DIALOGUE]
+    calls = [asyncio.create_task(call(urgency)) for urgency in asked]
+    await asyncio.sleep(0)
+    limit.release()
+    await asyncio.gather(*calls)
+    assert order == sorted(asked)
+    assert limit.active == 0
+
+
+async def test_what_nobody_waits_for_has_a_quarter_beside_others_and_all_when_alone() -> None:
+    limit = AdaptiveLimit(8)
+    await limit.acquire(Urgency.DIALOGUE)
+    beside = [asyncio.create_task(limit.acquire(Urgency.BESIDE)) for _ in range(12)]
+    await asyncio.sleep(0)
+    assert limit.active == 3
+    await limit.acquire(Urgency.NORMAL)
+    limit.release(Urgency.NORMAL)
+    assert limit.active == 3
+    limit.release(Urgency.DIALOGUE)
+    assert limit.active == 8
+    for _ in range(12):
+        await asyncio.sleep(0)
+        limit.release(Urgency.BESIDE)
+    await asyncio.gather(*beside)
+    assert limit.active == 0
