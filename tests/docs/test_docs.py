@@ -310,6 +310,13 @@ def test_the_scripted_user_is_as_the_limits_say() -> None:
     assert "One in ten stays silent" in doc("limits.md")
 
 
+@pytest.mark.parametrize("page", BY_PAGE)
+def test_extras_exist(page: Path) -> None:
+    project = tomllib.loads(text_of(ROOT / "pyproject.toml"))["project"]
+    named = set(re.findall(rf"{project['name']}\[(\w+)\]", text_of(page)))
+    assert named <= set(project["optional-dependencies"])
+
+
 def test_version_licence_and_citation_agree() -> None:
     citation = yaml.safe_load(text_of(ROOT / "CITATION.cff"))
     project = tomllib.loads(text_of(ROOT / "pyproject.toml"))["project"]
