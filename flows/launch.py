@@ -83,7 +83,7 @@ def run_recovery(config: RunConfig, settings: Settings, progress: Progress) -> R
             "--no-server is set and PREFECT_API_URL is not: set it to a running server's API"
         )
     progress.say("starting the Prefect server")
-    with server.serving(Path(settings.runs)):
+    with server.serving(server.local_home(settings.runs)):
         try:
             return _flow_result(config, settings)
         except asyncio.CancelledError:

@@ -50,6 +50,11 @@ class Server:
         return self.api_url.removesuffix("/api")
 
 
+def local_home(runs: str) -> Path:
+    """The local folder beside which servers live: the runs folder, or here for an object store."""
+    return Path() if "://" in runs else Path(runs)
+
+
 def prefect_home(runs: Path) -> Path:
     """Where servers of a runs folder keep their database and state."""
     return runs / ".prefect"

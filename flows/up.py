@@ -8,7 +8,6 @@ import signal
 import sys
 import threading
 from datetime import timedelta
-from pathlib import Path
 
 from flows import server
 from memprobe.errors import UsageError
@@ -79,7 +78,7 @@ def instructions(api_url: str) -> str:
 
 def up(settings: Settings, port: int = 4200) -> None:
     """Keep a server running until it is interrupted; reuses nothing that is already there."""
-    runs = Path(settings.runs)
+    runs = server.local_home(settings.runs)
     kept = server.running(runs)
     if kept is not None:
         raise UsageError(f"a server is up for {runs} already: {kept.ui_url}")

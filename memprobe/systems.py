@@ -40,7 +40,8 @@ class SystemCard(Frozen):
     `retrieve` tells whether it has a retrieval of its own (nomem has none).
     `reply_access` is what the assistant sees of it while it answers: nothing,
     the best items for the user's latest message, or everything.
-    `extra` is the name of the optional dependency that installs it.
+    `code` identifies a plug-in's source: with another one its results are made
+    anew. `extra` is the name of the optional dependency that installs it.
     """
 
     name: str
@@ -54,6 +55,7 @@ class SystemCard(Frozen):
     retrieve: bool = True
     reply_access: Literal["none", "retrieve", "dump_all"] = "retrieve"
     origin: str = "built in"
+    code: str = ""
 
 
 Factory = Callable[[Services], MemorySystem]

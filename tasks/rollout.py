@@ -57,6 +57,7 @@ def rollout_fingerprint(context: RunContext, system: str, user: str, epoch: int 
         roles=(Role.ASSISTANT, Role.SIMULATOR, Role.PREFERENCE, Role.MEMORY),
         inputs={
             "system": system,
+            "code": context.systems.card(system).code,
             "user": user,
             "epoch": epoch,
             "max_turns": context.config.max_turns,

@@ -152,7 +152,8 @@ def card_of(cls: type, name: str, origin: str) -> SystemCard:
     if isinstance(card, SystemCard):
         if declared is not None and declared != card.capabilities:
             raise AdapterContractError(f"{origin}: `capabilities` and `card.capabilities` differ")
-        return card.model_copy(update={"name": name, "origin": origin})
+        named = {"name": name, "origin": origin, "code": source_digest(cls, origin)}
+        return card.model_copy(update=named)
     capabilities = declared if isinstance(declared, Capabilities) else Capabilities()
     doc = cls.__dict__.get("__doc__")
     return SystemCard(
@@ -164,7 +165,23 @@ def card_of(cls: type, name: str, origin: str) -> SystemCard:
         retrieve=capabilities.top_k,
         reply_access="retrieve" if capabilities.top_k else "dump_all",
         origin=origin,
+        code=source_digest(cls, origin),
     )
+
+
+def source_digest(cls: type, origin: str) -> str:
+    """sha256 of the file that defines a plug-in's class; "" for a built-in system.
+
+    A built-in system changes with the stage's version. What a plug-in imports
+    from elsewhere is not covered.
+    """
+    if origin == "built in":
+        return ""
+    try:
+        source = Path(inspect.getfile(cls)).read_bytes()
+    except (OSError, TypeError):
+        return ""
+    return hashlib.sha256(source).hexdigest()
 
 
 def construct(cls: type, services: Services, origin: str) -> MemorySystem:

@@ -201,3 +201,16 @@ def test_a_broken_plugin_does_not_stop_the_others(monkeypatch: pytest.MonkeyPatc
     with pytest.raises(AdapterError, match="'gone'"):
         source.card("gone")
     assert source.card("good").origin == "plug-in examples.my_memory:MyMemory"
+
+
+def test_an_edited_plugin_has_another_code_and_a_built_in_has_none(tmp_path: Path) -> None:
+    """An edited adapter must not be measured by the results of the one before."""
+    source = EXAMPLE.read_text()
+    file = tmp_path / "mine.py"
+    file.write_text(source)
+    before = registry().card(f"{file}:MyMemory").code
+    file.write_text(source + "\n# edited\n")
+    after = registry().card(f"{file}:MyMemory").code
+    assert len(before) == len(after) == 64
+    assert before != after
+    assert registry().card("rag").code == ""

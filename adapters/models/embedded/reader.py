@@ -69,7 +69,8 @@ class ExtractiveReader:
         self._pool = pool
         self._cuts = cuts
 
-    def _queries(self, dimension: str) -> list[str]:
+    def queries(self, dimension: str) -> list[str]:
+        """What a dimension is known by: its name, its axis question, its examples."""
         found = self._pool.find(dimension)
         name = dimension.replace("_", " ")
         if found is None:
@@ -92,7 +93,7 @@ class ExtractiveReader:
         near = np.einsum(
             "id,jd->ij",
             await self._embedder.matrix(texts),
-            await self._embedder.matrix(self._queries(dimension)),
+            await self._embedder.matrix(self.queries(dimension)),
         )
         fit = np.array([cue(category, t) for t in texts])
         score = near.mean(axis=1) + self.CUE_WEIGHT * fit
