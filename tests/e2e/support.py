@@ -24,6 +24,8 @@ ROOT = Path(__file__).resolve().parents[2]
 UNEQUAL = {"calls", "operations"}
 """Tables with latencies; all others depend on the model's answers only."""
 DEADLINE_S = 280.0
+REMOTE = ("run", "recovery", "--model", "openai/mock", "--systems", "nomem,longctx_full")
+SMALL = ("--users", "2", "--limit", "3")
 Body = tuple[tuple[str, str], ...]
 
 
@@ -84,6 +86,10 @@ class Shell:
         """Run a command to its end."""
         process = self.start(*arguments, program=program)
         return finish(process)
+
+    def remote(self, name: str, *more: str) -> Outcome:
+        """The small run with every role remote, to its end."""
+        return self.run(*REMOTE, *SMALL, "--run", name, "--json", *more)
 
     @property
     def runs(self) -> Path:

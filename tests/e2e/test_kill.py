@@ -11,8 +11,10 @@ from pathlib import Path
 import pytest
 
 from memprobe.config import RunConfig
-from tests.e2e.conftest import NewShell
+from tests.e2e.conftest import Clean, NewShell
 from tests.e2e.support import (
+    REMOTE,
+    SMALL,
     Model,
     Shell,
     assert_same_tables,
@@ -26,8 +28,6 @@ from tests.e2e.support import (
 )
 
 pytestmark = [pytest.mark.heavy, pytest.mark.timeout(1500)]
-RUN = ("run", "recovery", "--model", "openai/mock", "--systems", "nomem,longctx_full")
-SMALL = ("--users", "2", "--limit", "3")
 IN_FLIGHT = RunConfig.model_fields["max_connections"].default
 
 
@@ -43,7 +43,7 @@ def killed_run(home: Shell, model: Model, points: list[int], seed: int) -> tuple
     for point in [*points, None]:
         before = len(model.chats)
         kept = stored(home.runs / "ledger.sqlite")
-        process = home.start(*RUN, *SMALL, "--run", "killed", "--json")
+        process = home.start(*REMOTE, *SMALL, "--run", "killed", "--json")
         if point is not None:
             moment = drawn.choice(("arrival", "answered"))
             model.at(model.arrived + point, lambda p=process: kill_group(p), moment)
@@ -56,7 +56,9 @@ def killed_run(home: Shell, model: Model, points: list[int], seed: int) -> tuple
             break
         assert done.code == -signal.SIGKILL, done.err
         kills += 1
-        lost = [s for s in asked if s.sent and body_of(s) not in stored(home.runs / "ledger.sqlite")]
+        lost = [
+            s for s in asked if s.sent and body_of(s) not in stored(home.runs / "ledger.sqlite")
+        ]
         assert len(lost) <= IN_FLIGHT
         twice += len(lost)
     else:
@@ -65,48 +67,35 @@ def killed_run(home: Shell, model: Model, points: list[int], seed: int) -> tuple
     return kills, twice
 
 
-def clean_run(home: Shell) -> Path:
-    done = home.run(*RUN, *SMALL, "--run", "clean", "--json")
-    assert done.code == 0, done.err
-    return home.runs / "clean"
-
-
-def test_killed_several_times_a_run_pays_once_and_ends_the_same(shell: NewShell) -> None:
-    with Model(latency=0.02) as model:
-        clean = clean_run(shell("clean", **model.env))
-        sent = len(model.chats)
+def check_killed(shell: NewShell, clean: Clean, points: list[int], seed: int) -> None:
     with Model(latency=0.02) as model:
         home = shell("killed", **model.env)
-        points = [random.Random(11).randint(1, sent // 5) for _ in range(4)]
-        kills, twice = killed_run(home, model, points, seed=11)
+        kills, twice = killed_run(home, model, points, seed)
         assert kills == len(points)
-        assert len({s.digest for s in model.chats}) == sent
-        assert len(model.chats) <= sent + kills * IN_FLIGHT
-    print(f"{sent} calls, {kills} kills, {twice} answers lost before they could be stored")
-    assert_same_tables(clean, home.runs / "killed")
-    again = home.run(*RUN, *SMALL, "--run", "killed", "--json")
-    assert again.json["new_calls"] == 0
+        assert len({s.digest for s in model.chats}) == clean.calls
+        assert len(model.chats) <= clean.calls + kills * IN_FLIGHT
+    print(f"{clean.calls} calls, {kills} kills, {twice} answers lost before they could be stored")
+    assert_same_tables(clean.run, home.runs / "killed")
+    assert home.remote("killed").json["new_calls"] == 0
 
 
-def test_killed_at_twenty_points(shell: NewShell) -> None:
-    with Model(latency=0.02) as model:
-        clean = clean_run(shell("clean", **model.env))
-        sent = len(model.chats)
-    with Model(latency=0.02) as model:
-        home = shell("killed", **model.env)
-        points = [random.Random(20).randint(1, max(1, sent // 25)) for _ in range(20)]
-        kills, twice = killed_run(home, model, points, seed=20)
-        assert kills == 20
-        assert len({s.digest for s in model.chats}) == sent
-    print(f"{sent} calls, {kills} kills, {twice} answers lost before they could be stored")
-    assert_same_tables(clean, home.runs / "killed")
+def test_killed_several_times_a_run_pays_once_and_ends_the_same(
+    shell: NewShell, clean: Clean
+) -> None:
+    drawn = random.Random(11)
+    check_killed(shell, clean, [drawn.randint(1, clean.calls // 5) for _ in range(4)], seed=11)
+
+
+def test_killed_at_twenty_points(shell: NewShell, clean: Clean) -> None:
+    drawn = random.Random(20)
+    check_killed(shell, clean, [drawn.randint(1, clean.calls // 25) for _ in range(20)], seed=20)
 
 
 def test_kill_leaves_no_server_behind(tmp_path: Path) -> None:
     """Only the run itself is killed: its Prefect server must notice and end."""
     with Model(latency=0.05) as model:
         home = Shell(tmp_path, model.env)
-        process = home.start(*RUN, *SMALL, "--run", "t", "--json")
+        process = home.start(*REMOTE, *SMALL, "--run", "t", "--json")
         killed, mark = on_event()
 
         def kill() -> None:
@@ -118,7 +107,7 @@ def test_kill_leaves_no_server_behind(tmp_path: Path) -> None:
         assert killed.is_set(), done.err
         assert done.code == -signal.SIGKILL
         until(lambda: not processes_with(str(tmp_path)), "the private server ends", 30)
-        resumed = home.run(*RUN, *SMALL, "--run", "t", "--json")
+        resumed = home.run(*REMOTE, *SMALL, "--run", "t", "--json")
         assert resumed.code == 0, resumed.err
         assert resumed.json["ledger_hits"] > 0
     assert processes_with(str(tmp_path)) == []

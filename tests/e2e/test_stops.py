@@ -1,0 +1,83 @@
+"""A run that is stopped on purpose: the cost limit, Ctrl-C, SIGTERM."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sqlite3
+
+import pytest
+
+from storage.ledger import Ledger
+from tests.e2e.conftest import Clean, NewShell
+from tests.e2e.support import REMOTE, SMALL, Model, assert_same_tables, finish, kill_group
+
+pytestmark = [pytest.mark.heavy, pytest.mark.timeout(900)]
+PRICED = ("run", "recovery", "--model", "openai/gpt-4o-mini", "--systems", "nomem,longctx_full")
+
+
+def test_the_cost_limit_is_never_passed(shell: NewShell) -> None:
+    with Model() as model:
+        free = shell("free", **model.env)
+        done = free.run(*PRICED, *SMALL, "--run", "paid", "--json")
+        assert done.code == 0, done.err
+        total = _spent(free.runs / "ledger.sqlite", "paid")
+        assert total > 0
+    limit = total * 0.4
+    with Model() as model:
+        home = shell("limited", **model.env)
+        command = (*PRICED, *SMALL, "--run", "paid", "--json")
+        stopped = home.run(*command, "--max-cost", f"{limit:.6f}")
+        assert stopped.code == 130, stopped.err
+        assert stopped.json["status"] == "interrupted"
+        assert "resume with a higher --max-cost" in stopped.err
+        spent = _spent(home.runs / "ledger.sqlite", "paid")
+        assert 0 < spent <= limit
+        assert not (home.runs / "paid" / "lock").exists()
+        again = home.run(*command, "--max-cost", f"{limit:.6f}")
+        assert again.code == 130, again.err
+        assert _spent(home.runs / "ledger.sqlite", "paid") <= limit
+        before = {s.digest for s in model.chats}
+        sent = len(model.chats)
+        resumed = home.run("resume", "paid", "--max-cost", f"{total * 2:.6f}", "--json")
+        assert resumed.code == 0, resumed.err
+        assert not before & {s.digest for s in model.chats[sent:]}
+    assert _spent(home.runs / "ledger.sqlite", "paid") == pytest.approx(total)
+    assert_same_tables(free.runs / "paid", home.runs / "paid")
+
+
+def _spent(path: os.PathLike[str], run: str) -> float:
+    ledger = Ledger.open(f"sqlite:///{path}")
+    try:
+        return ledger.spent(run)
+    finally:
+        ledger.close()
+
+
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
+def test_a_signal_saves_the_state_and_frees_the_lock(
+    shell: NewShell, clean: Clean, name: str
+) -> None:
+    with Model(latency=0.05) as model:
+        home = shell("home", **model.env)
+        process = home.start(*REMOTE, *SMALL, "--run", "t", "--json")
+        model.at(clean.calls // 2, lambda: process.send_signal(getattr(signal, name)))
+        try:
+            done = finish(process)
+        finally:
+            kill_group(process)
+        assert done.code == 130, done.err
+        assert done.out == ""
+        assert "Traceback" not in done.err
+        assert "memprobe resume t" in done.err
+        assert not (home.runs / "t" / "lock").exists()
+        with sqlite3.connect(home.runs / "ledger.sqlite") as connection:
+            assert connection.execute("pragma integrity_check").fetchone() == ("ok",)
+        before = len(model.chats)
+        finished = {s.digest for s in model.chats if s.sent}
+        resumed = home.run("resume", "t", "--json")
+        assert resumed.code == 0, resumed.err
+        # Only what was on its way when the signal came is asked again.
+        assert len(finished & {s.digest for s in model.chats[before:]}) <= 64
+        assert 0 < resumed.json["new_calls"] < clean.calls
+    assert_same_tables(clean.run, home.runs / "t")
