@@ -80,10 +80,12 @@ def chain_lengths(store: Any) -> dict[tuple[str, str], int]:
 async def plain(config: Any, settings: Any) -> dict[str, Any]:
     """The stages alone, libraries loaded."""
     from adapters.models.litellm_loader import load_litellm
-    from flows import runtime
+    from flows import recovery, runtime  # noqa: F401
+    from memprobe.types import Role
 
     async with runtime.opened(config, settings) as run:
         load_litellm()
+        run.gateway.count_tokens(Role.SLOT_FILL, "warm")
         await run.embedder.rows(["warm"])
         wall, cpu = time.perf_counter(), time.process_time()
         await common.conduct_plainly(run)

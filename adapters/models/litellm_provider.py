@@ -15,7 +15,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from adapters.models.litellm_loader import load_litellm, tokenizer_folder
+from adapters.models.litellm_loader import load_litellm, tokenizer_folder, unaccounted
 from adapters.models.prices import table_row
 from adapters.models.provider import Completion, CompletionCall, FaultKind, ProviderFault
 from memprobe.text import flatten_content
@@ -56,14 +56,15 @@ class LitellmProvider:
             else [{"role": m.role, "content": m.content} for m in call.messages]
         )
         try:
-            response = await litellm.acompletion(
-                model=call.model,
-                messages=messages,
-                timeout=call.timeout_s,
-                num_retries=0,
-                max_retries=0,
-                **arguments,
-            )
+            with unaccounted():
+                response = await litellm.acompletion(
+                    model=call.model,
+                    messages=messages,
+                    timeout=call.timeout_s,
+                    num_retries=0,
+                    max_retries=0,
+                    **arguments,
+                )
         except Exception as error:
             raise fault_of(error, litellm) from error
         return _completion(response)
