@@ -20,9 +20,7 @@ async def test_one_verdict_for_each_target_with_a_task(tmp_path: Path) -> None:
     await oracle_user(b.context, "user_001")
     rows = {r["dimension"]: r for r in b.rows("oracle_verdicts")}
     assert set(rows) == {d for _, d in LAYOUT}
-    assert {d: r["can_invite"] for d, r in rows.items()} == {
-        d: d != "knot_skill" for d in rows
-    }
+    assert {d: r["can_invite"] for d, r in rows.items()} == {d: d != "knot_skill" for d in rows}
     assert rows["knot_skill"]["oracle_reason"] == "no"
     assert all(r["call_id"] and r["status"] == "scored" for r in rows.values())
 

@@ -158,7 +158,9 @@ async def test_event_times_rise_and_come_from_the_calendar(b: Bench) -> None:
     assert [e.event_time for e in again.systems.events] == times
     replies = [e.event_time.isoformat() for e in b.systems.events if e.role == "assistant"]
     assert [row["event_time"] for row in b.rows("turns")] == replies
-    starts = [e.event_time.isoformat() for e in b.systems.events if e.turn == 1 and e.role == "user"]
+    starts = [
+        e.event_time.isoformat() for e in b.systems.events if e.turn == 1 and e.role == "user"
+    ]
     assert [row["event_time"] for row in b.rows("episodes")] == starts
 
 

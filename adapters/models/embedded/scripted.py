@@ -12,6 +12,7 @@ from enum import StrEnum
 
 from memprobe.calendar import draw
 from memprobe.dataset import Script, TaskEntry, User
+from memprobe.errors import DatasetError
 from memprobe.types import Category, FeedbackType
 from prompts.answers import Feedback
 
@@ -59,16 +60,26 @@ class _Scene:
 
 
 class Stage:
-    """All scripted scenes of some users, found by the text of the task."""
+    """All scripted scenes of some users, found by the text of the task.
+
+    Raises `DatasetError` when two scenes share their text.
+    """
 
     def __init__(self, users: Iterable[User], seed: int) -> None:
         self._seed = seed
-        self._scenes = {
-            task.task: _Scene(user, task, task.script)
-            for user in users
-            for task in user.tasks
-            if task.script is not None
-        }
+        self._scenes: dict[str, _Scene] = {}
+        for user in users:
+            for task in user.tasks:
+                if task.script is not None:
+                    self._add(_Scene(user, task, task.script))
+
+    def _add(self, scene: _Scene) -> None:
+        other = self._scenes.setdefault(scene.task.task, scene)
+        if other is not scene:
+            raise DatasetError(
+                f"{other.user.user_id} and {scene.user.user_id} share a scripted task, and one "
+                f"would be played for the other: {scene.task.task[:80]!r}"
+            )
 
     def knows(self, task: str) -> bool:
         """Whether a script was written for this task."""
