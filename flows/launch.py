@@ -49,23 +49,19 @@ def _flow_result(config: RunConfig, settings: Settings) -> RunResult:
         loop = asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGINT, main.cancel)
         loop.add_signal_handler(signal.SIGTERM, main.cancel)
-        return await memprobe(
+        state = await memprobe(
             run=config.name,
             config=config.model_dump(mode="json"),
             places=places,
             return_state=True,
         )
+        # A run that is not complete ends in a failed state and has a result all the same.
+        return await state.aresult(raise_on_failure=False)
 
-    state = asyncio.run(run())
-    data = state.data
-    fields = data if isinstance(data, dict) else asyncio.run(_data(state))
-    return RunResult(**fields)
-
-
-async def _data(state: Any) -> dict[str, Any]:
-    found = state.aresult(raise_on_failure=True)
-    result = await found
-    return dict(result)
+    found = asyncio.run(run())
+    if isinstance(found, BaseException):
+        raise found
+    return RunResult(**found)
 
 
 def run_recovery(config: RunConfig, settings: Settings, progress: Progress) -> RunResult:
