@@ -26,6 +26,8 @@ def stem(word: str) -> str:
             base = word[: -len(suffix)]
             if suffix == "ies":
                 return base + "y"
+            if base.endswith("i") and not suffix.startswith("ing"):
+                return base[:-1] + "y"
             return base[:-1] if len(base) > 4 and base[-1] == base[-2] else base.removesuffix("e")
     return word.removesuffix("e") if len(word) > 4 else word
 

@@ -102,8 +102,16 @@ def _parse(name: str, text: str) -> Prompt:
         _, header, body = text.split("---\n", 2)
     except ValueError:
         raise PromptError(f"prompt {name!r}: no header between '---' lines") from None
-    fields = dict(line.split(":", 1) for line in header.strip().splitlines())
-    fields = {k.strip(): v.strip() for k, v in fields.items()}
+    try:
+        pairs = (line.split(":", 1) for line in header.strip().splitlines())
+        fields = {key.strip(): value.strip() for key, value in pairs}
+        version, heat = int(fields["version"]), fields.get("temperature")
+        temperature = float(heat) if heat is not None else None
+    except (ValueError, KeyError) as error:
+        raise PromptError(
+            f"prompt {name!r}: the header needs lines 'key: value', 'version' a whole number and "
+            f"'temperature', where given, a number ({error})"
+        ) from None
     answer_name = fields.get("answer", "")
     answer = getattr(answers, answer_name, None) if answer_name else None
     if answer_name and answer is None:
@@ -114,12 +122,11 @@ def _parse(name: str, text: str) -> Prompt:
     sections = tuple(
         (role, content.strip()) for role, content in zip(parts[1::2], parts[2::2], strict=True)
     )
-    temperature = fields.get("temperature")
     return Prompt(
         name=name,
-        version=int(fields["version"]),
+        version=version,
         answer=answer,
-        temperature=float(temperature) if temperature is not None else None,
+        temperature=temperature,
         sections=sections,
         digest=hashlib.sha256(text.encode()).hexdigest(),
     )

@@ -73,6 +73,13 @@ class PreferenceScore(Answer):
     score: Literal[1, 2, 3, 4, 5, "na"]
     reason: str = ""
 
+    @field_validator("score", mode="before")
+    @classmethod
+    def _no_truth_value(cls, value: object) -> object:
+        if isinstance(value, bool):
+            raise ValueError("a truth value is no rating")
+        return value
+
 
 class PreferenceAnswer(Answer):
     """One entry for each preference of the user."""

@@ -39,7 +39,7 @@ def test_labels_are_what_their_kind_says(tmp_path: Path) -> None:
     theirs = {(c, e.short) for c, e in b.context.user("user_002").targets()}
     items = planted(b.context, owner)
     assert [kind for kind, *_ in items] == KINDS * TARGETS_PER_USER
-    for kind, category, entry, label in items:
+    for kind, _, entry, label in items:
         if kind == "right":
             assert label == entry.short
         elif kind == "near":

@@ -371,7 +371,7 @@ async def test_memory_text_stays_quoted_data(tmp_path: Path) -> None:
     )
     chat = ChatDouble()
     chat.say(where(Role.SIMULATOR, turn=1), {"feedback_type": "correction", "text": hostile})
-    b = await recovered(tmp_path / "run", "rag", chat=chat)
+    await recovered(tmp_path / "run", "rag", chat=chat)
     for request in chat.of(Role.SLOT_FILL):
         head, _, body = request.messages[0].content.partition("as a JSON list:\n")
         decoded = json.loads(body)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -151,7 +152,7 @@ async def test_event_times_rise_and_come_from_the_calendar(b: Bench) -> None:
     await rollout_user(b.context, "longctx_full", "user_001")
     times = [event.event_time for event in b.systems.events]
     assert all(t.tzinfo is not None and t.utcoffset() == timedelta(0) for t in times)
-    assert all(a < z for a, z in zip(times, times[1:], strict=False))
+    assert all(a < z for a, z in itertools.pairwise(times))
     assert max(times) < datetime.now(UTC) - timedelta(days=30)
     again = bench(b.context.store.path.parent / "other")  # type: ignore[union-attr]
     await rollout_user(again.context, "longctx_full", "user_001")
@@ -465,7 +466,7 @@ async def test_simulator_knows_the_bank_and_its_own_last_messages(tmp_path: Path
         lambda r: {"feedback_type": "followup", "text": f"more {r.variables['turn']}"},
     )
     await rollout_user(b.context, "nomem", "user_001")
-    last = [r for r in b.chat.of(Role.SIMULATOR) if r.variables["turn"] == 5][0]
+    last = next(r for r in b.chat.of(Role.SIMULATOR) if r.variables["turn"] == 5)
     assert last.variables["own_recent"] == ["more 2", "more 3", "more 4"]
     assert "gold1x6short" in last.messages[0].content
     assert "gold2x" not in last.messages[0].content
