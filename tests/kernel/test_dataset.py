@@ -56,7 +56,7 @@ def test_a_pool_of_ones_own(tmp_path: Path) -> None:
     folder = written(tmp_path / "a", user("user_001", 1, 6))
     other = tmp_path / "mine.json"
     (folder / "pool.json").rename(other)
-    with pytest.raises(DatasetError, match="pool.json: no such file"):
+    with pytest.raises(DatasetError, match=r"pool\.json: no such file"):
         load_dataset(folder)
     assert load_dataset(folder, other).pool == pool()
 

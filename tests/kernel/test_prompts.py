@@ -104,7 +104,7 @@ def test_a_template_that_cannot_be_filled_is_a_prompt_error(
 
 
 def test_an_unknown_prompt_names_the_known_ones() -> None:
-    with pytest.raises(PromptError, match="no prompt 'jugde'; there are: .*judge"):
+    with pytest.raises(PromptError, match=r"no prompt 'jugde'; there are: .*judge"):
         prompts.load("jugde")
 
 
