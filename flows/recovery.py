@@ -29,6 +29,7 @@ from memprobe.ids import slug
 from memprobe.settings import load_settings
 from storage.catalog import build_catalog
 from storage.manifest import RunStatus
+from storage.packed import PACK, pack
 from storage.runs import RunStore, Unit
 from tasks import attribute, judge_check, oracle, recover, report, rollout, score
 from tasks.commit import is_partial, is_there
@@ -96,6 +97,7 @@ class Conductor:
         self.failures: list[str] = []
         self.out_of_budget: BudgetExceeded | None = None
         self.slots = asyncio.Semaphore(MAX_CHAINS)
+        self.ended = 0
         self.systems = run.systems
         self.chains = chains(self.context, self.systems, run.users)
 
@@ -203,6 +205,9 @@ class Conductor:
                 measure_task,
                 **place,
             )
+        self.ended += 1
+        if self.ended % PACK == 0:
+            await asyncio.to_thread(pack, self.context.store)
 
     async def all(self) -> None:
         """Every unit of the run; failures of one chain leave the others alone."""

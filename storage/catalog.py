@@ -20,6 +20,7 @@ import duckdb
 import pyarrow as pa
 
 from memprobe.errors import StorageError, UsageError
+from storage.packed import sources
 from storage.runs import ARTIFACTS, RunStore
 from storage.schemas import SCHEMAS
 
@@ -84,9 +85,18 @@ def _add_empty(connection: duckdb.DuckDBPyConnection, table: str) -> None:
     connection.execute(f'CREATE VIEW "{table}" AS SELECT {columns} WHERE false')
 
 
+def _source(run: RunStore, home: Path, table: str) -> str:
+    """What `read_parquet` is given: the packs and loose parts, or all parts by a pattern."""
+    found = sources(run, table)
+    if found is None:
+        return quoted(_glob(home / ARTIFACTS / table))
+    files = [quoted(_escaped(path)) for path in (*found.packs, *found.loose)]
+    return f"[{', '.join(files)}]"
+
+
 def _add_stored(connection: duckdb.DuckDBPyConnection, run: RunStore, table: str) -> None:
     if run.path is not None:
-        source = quoted(_glob(run.path / ARTIFACTS / table))
+        source = _source(run, run.path, table)
         connection.execute(
             f'CREATE OR REPLACE VIEW "{table}" AS SELECT * FROM '
             f"read_parquet({source}, hive_partitioning = false)"
@@ -133,7 +143,8 @@ def _signature(run: RunStore) -> str:
             sizes = [(path, run.files.size(path)) for path in run.parts(table)]
             digest.update(repr((table, sizes)).encode())
         else:
-            digest.update(repr((table, _has_parts(run, table))).encode())
+            facts = _source(run, run.path, table) if _has_parts(run, table) else ""
+            digest.update(f"{table}\0{facts}\n".encode("utf-8", "surrogateescape"))
     return digest.hexdigest()
 
 
