@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import platform
 import tempfile
 import time
 from pathlib import Path
@@ -18,13 +17,13 @@ from typing import Any
 
 from adapters.models.gateway import Gateway
 from adapters.models.provider import Completion, CompletionCall
+from benchmarks import common
 from memprobe.chat import ChatRequest
 from memprobe.config import RunConfig
 from memprobe.types import Asker, Message, Role, Usage
 from prompts.answers import JudgeAnswer
 from storage.ledger import Ledger
 
-RESULTS = Path(__file__).parent / "results"
 TARGET = 3000.0
 
 
@@ -102,19 +101,16 @@ async def measure(calls: int, folder: str) -> dict[str, Any]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--calls", type=int, default=5000)
+    parser.add_argument("--out", type=Path)
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         figures = asyncio.run(measure(given.calls, folder))
     result = {
-        "benchmark": "ledger",
         "calls": given.calls,
-        "python": platform.python_version(),
         **figures,
         "ratio_to_target": round(figures["replays_per_s_from_file"] / TARGET, 2),
     }
-    RESULTS.mkdir(exist_ok=True)
-    (RESULTS / "ledger.json").write_text(json.dumps(result, indent=1) + "\n")
-    print(json.dumps(result))
+    print(json.dumps(common.record("ledger", result, given.out)))
 
 
 if __name__ == "__main__":

@@ -11,11 +11,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import os
-import platform
 import statistics
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Awaitable, Callable
@@ -25,13 +21,13 @@ import prompts
 from adapters.models.gateway import Gateway
 from adapters.models.litellm_loader import load_litellm
 from adapters.models.questions import schema_of
+from benchmarks import common
 from memprobe.chat import ChatRequest
 from memprobe.config import RunConfig
 from memprobe.types import Asker, Role
 from prompts.answers import JudgeAnswer
 from storage.ledger import Ledger
 
-RESULTS = Path(__file__).parent / "results"
 AT_ONCE = 16
 
 
@@ -88,30 +84,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--calls", type=int, default=400)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--out", type=Path)
     given = parser.parse_args()
-    server = subprocess.Popen(
-        [sys.executable, "-m", "tests.support.fake_server"], stdout=subprocess.PIPE, text=True
-    )
-    try:
-        assert server.stdout is not None
-        os.environ["OPENAI_BASE_URL"] = json.loads(server.stdout.readline())["url"]
-        os.environ["OPENAI_API_KEY"] = "x"
-        with tempfile.TemporaryDirectory() as folder:
-            figures = asyncio.run(measure(given.calls, folder, given.rounds))
-    finally:
-        server.terminate()
-        server.wait()
+    with common.fake_server(), tempfile.TemporaryDirectory() as folder:
+        figures = asyncio.run(measure(given.calls, folder, given.rounds))
     result = {
-        "benchmark": "live_overhead",
         "calls": given.calls,
         "rounds": given.rounds,
-        "python": platform.python_version(),
         **figures,
         "target_added_ms": 1.0,
     }
-    RESULTS.mkdir(exist_ok=True)
-    (RESULTS / "live_overhead.json").write_text(json.dumps(result, indent=1) + "\n")
-    print(json.dumps(result))
+    print(json.dumps(common.record("live_overhead", result, given.out)))
 
 
 if __name__ == "__main__":

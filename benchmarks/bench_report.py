@@ -1,6 +1,6 @@
 """The report over a hundred times the data of the demo: seconds, seconds a megabyte, ratio.
 
-    python benchmarks/bench_report.py [--users 800] [--small 8] [--keep DIR]
+    python -m benchmarks.bench_report [--users 800] [--small 8] [--keep DIR]
 
 Runs are synthetic, written through the run store. `ratio` is the time over the
 large run divided by that over the small one; linear work would give
@@ -13,13 +13,11 @@ import argparse
 import json
 import os
 import resource
-import sys
 import tempfile
 import time
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-
+from benchmarks import common
 from storage.runs import RunStore
 from tasks.report import build_report, load
 from tests.report.make_run import make_run
@@ -64,6 +62,7 @@ def main() -> None:
     parser.add_argument("--users", type=int, default=800)
     parser.add_argument("--small", type=int, default=8)
     parser.add_argument("--keep", type=Path, help="keep the synthetic runs here and use them again")
+    parser.add_argument("--out", type=Path)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
         home = options.keep or Path(temporary)
@@ -71,19 +70,14 @@ def main() -> None:
         small = measure(home / f"report-{options.small}", options.small)
         large = measure(home / f"report-{options.users}", options.users)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3
-    print(
-        json.dumps(
-            {
-                "benchmark": "report",
-                "small": small,
-                "large": large,
-                "data_ratio": options.users / options.small,
-                "ratio": round(large["report_s"] / small["report_s"], 2),
-                "peak_rss_mb": round(peak),
-            },
-            indent=2,
-        )
-    )
+    result = {
+        "small": small,
+        "large": large,
+        "data_ratio": options.users / options.small,
+        "ratio": round(large["report_s"] / small["report_s"], 2),
+        "peak_rss_mb": round(peak),
+    }
+    print(json.dumps(common.record("report", result, options.out)))
 
 
 if __name__ == "__main__":

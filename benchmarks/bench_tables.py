@@ -1,6 +1,6 @@
 """Time and memory of the tables over many users: synthetic parts, one a user and table.
 
-    python benchmarks/bench_tables.py [--users 5000] [--out FILE]
+    python -m benchmarks.bench_tables [--users 5000] [--out FILE]
 
 Prints JSON: seconds to score all metrics and to query the summary view from the packs
 that a run makes of its parts (`--unpacked` also from the parts alone), processor
@@ -21,7 +21,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from benchmarks import common
 
 BOUND_S = 5.0
 BOUND_MB = 1024.0
@@ -174,7 +174,8 @@ def measure(run: Path) -> dict[str, float]:
 def _fresh(run: Path) -> dict[str, float]:
     """The figures of a process that has nothing in memory yet."""
     found = subprocess.run(
-        [sys.executable, __file__, "--measure", str(run)],
+        [sys.executable, "-m", "benchmarks.bench_tables", "--measure", str(run)],
+        cwd=common.HOME,
         check=True,
         capture_output=True,
         text=True,
@@ -199,7 +200,6 @@ def main() -> None:
         packing = pack_as_a_run_does(run) if options.users >= 128 else {}
         figures = _fresh(run)
     report = {
-        "benchmark": "tables",
         "users": options.users,
         **packing,
         **figures,
@@ -208,10 +208,7 @@ def main() -> None:
         "summary_query_over_bound": round(figures["summary_query_s"] / BOUND_S, 3),
         "memory_over_bound": round(figures["peak_mb"] / BOUND_MB, 3),
     }
-    text = json.dumps(report, indent=2)
-    print(text)
-    if options.out:
-        options.out.write_text(text + "\n", encoding="utf-8")
+    print(json.dumps(common.record("tables", report, options.out)))
 
 
 if __name__ == "__main__":
