@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tests.support.fake_answers import number
 from tests.support.fake_server import FakeServer, Fault, Seen
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -158,8 +159,27 @@ def body_of(seen: Seen) -> Body:
     return tuple((m["role"], m["content"]) for m in seen.body["messages"])
 
 
+def is_judge(body: dict[str, Any]) -> bool:
+    """Whether a request asks for the score of a recovered label."""
+    form = body.get("response_format") or {}
+    return "score" in (form.get("json_schema") or {}).get("schema", {}).get("properties", {})
+
+
+def judgement(body: dict[str, Any]) -> str:
+    """A score on the whole scale, from the truth and the label and nothing else."""
+    user = "\n".join(m["content"] for m in body["messages"] if m["role"] == "user")
+    named = [
+        line
+        for line in user.splitlines()
+        if line.startswith(("Recovered", "True, in short", "True, in full"))
+    ]
+    return json.dumps({"score": number(*named) % 5 / 4, "reason": "as the texts compare"})
+
+
 class Model(FakeServer):
     """A fake model with hooks: `at` runs a callback when so many requests have come in.
+
+    Its judge uses the whole scale, so that runs differ in more than their zeros.
 
     `sticky` decides by content which requests always meet a fault.
     """
@@ -178,9 +198,13 @@ class Model(FakeServer):
 
     def _next_fault(self, seen: Seen) -> dict[str, Any]:
         fault = self._sticky(seen.body) if self._sticky else None
+        if isinstance(fault, str):
+            return {"mode": fault}
         if fault is None:
-            return super()._next_fault(seen)
-        return {"mode": fault} if isinstance(fault, str) else fault
+            fault = super()._next_fault(seen)
+        if fault == {"mode": ""} and is_judge(seen.body):
+            return {"mode": "", "content": judgement(seen.body)}
+        return fault
 
     async def _chat(self, seen: Seen, receive: Any, send: Any) -> None:
         self.arrived += 1

@@ -12,7 +12,7 @@ import pytest
 
 from storage.runs import RunStore
 from tests.e2e.conftest import Clean, NewShell
-from tests.e2e.support import Model, assert_same_tables
+from tests.e2e.support import Model, assert_same_tables, is_judge
 from tests.support.fake_server import Fault
 
 pytestmark = [pytest.mark.heavy, pytest.mark.timeout(900)]
@@ -40,7 +40,7 @@ def means(rows: list[dict[str, Any]]) -> dict[tuple[str, str], float]:
 
 def unreliable(body: dict[str, Any]) -> Fault:
     """A share of the judge's questions is refused for good; by content, so in every run."""
-    if '"score"' not in json.dumps(body.get("response_format", "")):
+    if not is_judge(body):
         return None
     digest = hashlib.sha256(json.dumps(body["messages"]).encode()).digest()
     return "refusal" if digest[0] < 40 else None
@@ -87,6 +87,7 @@ def test_a_tenth_of_faults_leaves_the_scores_alone(shell: NewShell, clean: Clean
         assert counted == dict(unscored)
         assert all(row["score"] is None for key, row in mine.items() if key not in scored)
         assert {k: mine[k]["score"] for k in scored} == {k: theirs[k]["score"] for k in scored}
+        assert len({theirs[k]["score"] for k in scored}) > 2, "scores that say something"
         assert means([mine[k] for k in sorted(scored, key=str)]) == means(
             [theirs[k] for k in sorted(scored, key=str)]
         )
