@@ -6,10 +6,11 @@ Oracle: sound tasks against those that are poor on purpose; the threshold of the
 balanced accuracy that calls at most a tenth of the sound tasks poor. Disclosure: the
 written disclosures against the evasions (Youden's index). Invitation: the
 assistant's questions about the target against those of the user's other tasks
-(Youden's index). Reader: the lowest similarity of a disclosed statement to its
-dimension, given up for at most a hundredth of them. Each is chosen again with one user
-left out and tried on that user. Prints JSON; `--write` puts thresholds and provenance
-into the data file. The judge's cuts come from public judgements and are left alone.
+(at most a tenth of the latter pass: the simulator is blamed only on good grounds).
+Reader: disclosed statements against those of the user's other tasks (at most a twentieth
+of the former is given up). Each is chosen again with one user left out and tried on
+that user. Prints JSON; `--write` puts thresholds and provenance into the data file.
+The judge's cuts come from public judgements and are left alone.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from storage.bundled import data_dir, recovery_dir
 from storage.ledger import Ledger
 
 FALSE_ALARMS = 0.10
-READER_LOSS = 0.01
+READER_LOSS = 0.05
 GRID = 0.01
 """Thresholds are told to two digits: more would be fitted to the noise of some hundred texts."""
 
@@ -79,16 +80,17 @@ def grid(samples: Sequence[Sample]) -> list[float]:
     return [round(step * GRID, 2) for step in steps]
 
 
-def best(samples: Sequence[Sample], max_lost: float = 1.0) -> float:
-    """The threshold of the highest balanced accuracy that loses few enough positives.
+def best(samples: Sequence[Sample], max_lost: float = 1.0, max_passed: float = 1.0) -> float:
+    """The threshold of the highest balanced accuracy under two bounds.
 
-    Between equals the one in the middle of the longest run of them.
+    At most `max_lost` of the positives may be lost and `max_passed` of the negatives
+    pass. Between equals it is the one in the middle of the longest run of them.
     """
-    allowed = [
-        (balanced(samples, cut), cut)
-        for cut in grid(samples)
-        if 1 - _share(*rates(samples, cut)[0:3:2]) <= max_lost
-    ]
+    allowed = []
+    for cut in grid(samples):
+        tp, fp, fn, tn = rates(samples, cut)
+        if 1 - _share(tp, fn) <= max_lost and 1 - _share(tn, fp) <= max_passed:
+            allowed.append((balanced(samples, cut), cut))
     top = max(value for value, _ in allowed)
     runs: list[list[float]] = []
     for value, cut in allowed:
@@ -100,12 +102,6 @@ def best(samples: Sequence[Sample], max_lost: float = 1.0) -> float:
             runs.append([cut])
     longest = max(runs, key=len)
     return longest[len(longest) // 2]
-
-
-def highest_keeping(samples: Sequence[Sample], max_lost: float) -> float:
-    """The highest threshold that loses few enough positives."""
-    found = [c for c in grid(samples) if 1 - _share(*rates(samples, c)[0:3:2]) <= max_lost]
-    return max(found)
 
 
 def figures(samples: Sequence[Sample], rule: Rule, present: float) -> dict[str, Any]:
@@ -220,8 +216,12 @@ async def calibrate(ledger_url: str) -> dict[str, Any]:
     rules: dict[str, tuple[Any, Rule, float]] = {
         "oracle": (corpus.oracle, lambda s: best(s, FALSE_ALARMS), present.oracle),
         "disclosure": (corpus.disclosure, best, present.disclosure),
-        "invitation": (corpus.invitation, best, present.invitation),
-        "reader": (corpus.read, lambda s: highest_keeping(s, READER_LOSS), present.reader),
+        "invitation": (
+            corpus.invitation,
+            lambda s: best(s, max_passed=FALSE_ALARMS),
+            present.invitation,
+        ),
+        "reader": (corpus.read, lambda s: best(s, READER_LOSS), present.reader),
     }
     found: dict[str, Any] = {}
     try:
@@ -243,8 +243,10 @@ RULES = {
     "oracle": "highest balanced accuracy, sound tasks against tasks poor on purpose, "
     "with at most 10 % of the sound ones called poor",
     "disclosure": "Youden's index, written disclosures against evasions",
-    "invitation": "Youden's index, questions of a task against those of another task of the user",
-    "reader": "highest value that keeps 99 % of the statements about a dimension",
+    "invitation": "highest balanced accuracy, questions of a task against those of another task of "
+    "the user, with at most 10 % of the latter taken for an invitation",
+    "reader": "highest balanced accuracy, statements about a dimension against those of another "
+    "task of the user, with at most 5 % of the former given up",
 }
 
 
