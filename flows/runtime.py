@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import prompts
+from adapters.memory.guard import Guarded
 from adapters.memory.registry import Registry
 from adapters.models.door import Door
 from adapters.models.embedded.provider import EmbeddedProvider
@@ -150,6 +151,8 @@ async def opened(config: RunConfig, settings: Settings) -> AsyncIterator[Runtime
     """Open a run; everything is closed, and the ledger flushed, when the block ends."""
     dataset = dataset_of(config)
     check_scripts(config, dataset, users_of(config, dataset))
+    # A name that cannot be loaded must not enter the manifest: the run could never go on.
+    Registry(MiniLM(), config.protocol, names=config.systems)
     store = open_store(config, settings, dataset)
     config = store.manifest.config
     users = users_of(config, dataset)
@@ -181,7 +184,7 @@ async def opened(config: RunConfig, settings: Settings) -> AsyncIterator[Runtime
     store.update_manifest(
         systems={name: card.model_dump(mode="json") for name, card in cards.items()},
     )
-    context = RunContext(config, dataset, store, gateway, embedder, registry)
+    context = RunContext(config, dataset, store, gateway, embedder, Guarded(registry))
     needs_door = any(card.capabilities.needs_llm for card in cards.values())
     if needs_door:
         await door.start()

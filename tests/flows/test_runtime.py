@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from flows.runtime import check_scripts, dataset_of, open_store, users_of
+from flows.runtime import check_scripts, dataset_of, open_store, opened, users_of
 from memprobe.config import RunConfig
 from memprobe.dataset import Dataset
 from memprobe.errors import UsageError
@@ -68,3 +68,11 @@ def test_a_run_of_another_data_set_is_refused(dataset: Dataset, tmp_path: Path) 
     changed = dataset.model_copy(update={"digest": "0" * 64})
     with pytest.raises(UsageError, match="another version of the data set"):
         open_store(RunConfig(name="r"), settings, changed)
+
+
+async def test_a_misspelt_system_leaves_no_run_behind(tmp_path: Path) -> None:
+    settings = Settings(runs=str(tmp_path / "runs"), ledger=f"sqlite:///{tmp_path}/ledger.sqlite")
+    with pytest.raises(UsageError, match="Did you mean 'rag'"):
+        async with opened(RunConfig(name="r", systems=("ragg",)), settings):
+            pass
+    assert not (tmp_path / "runs").exists()

@@ -1,0 +1,197 @@
+"""A memory system held to its port at every call of a run.
+
+Whatever stands behind the port, a run sees items it can trust or an error with
+a name. A library that exits the process, cancels itself or never comes back, a
+score that is no number, a list that is changed after it was handed out, and a
+snapshot that comes back as another store: each of them would otherwise end as a
+figure, or end the run as if someone had stopped it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import math
+from collections.abc import Awaitable
+from pathlib import Path
+from typing import TypeVar
+
+from pydantic import JsonValue, ValidationError
+
+from memprobe.dataset import explain
+from memprobe.errors import AdapterContractError, AdapterError, CallFailed, SnapshotError
+from memprobe.outcomes import Reason
+from memprobe.ports import Capabilities, MemorySystem
+from memprobe.systems import SystemCard, SystemSource
+from memprobe.text import sanitize
+from memprobe.types import Event, MemoryItem, Scope
+
+TIMEOUT = 1800.0
+"""Seconds for one call of a system. A write may make several model calls, each with retries."""
+
+FINGERPRINT = ".memprobe-items.json"
+"""In a snapshot's folder: how many items the saved store held, and a hash of them."""
+
+T = TypeVar("T")
+
+
+def clean_items(system: str, call: str, found: object) -> list[MemoryItem]:
+    """A list of our own with valid items: text without lone surrogates, finite scores.
+
+    Raises `AdapterContractError` telling what came instead.
+    """
+    if not isinstance(found, list):
+        raise AdapterContractError(
+            f"{system}: {call} gave a {type(found).__name__}, not a list of MemoryItem"
+        )
+    return [_clean(system, f"{call}, item {n}", item) for n, item in enumerate(found, 1)]
+
+
+def _clean(system: str, where: str, item: object) -> MemoryItem:
+    if not isinstance(item, MemoryItem):
+        raise AdapterContractError(f"{system}: {where} is a {type(item).__name__}, no MemoryItem")
+    # What was made without validation may lack fields.
+    given = item.__dict__
+    score = given.get("score")
+    if score is not None and not (isinstance(score, int | float) and math.isfinite(score)):
+        raise AdapterContractError(f"{system}: {where} has the score {score!r}")
+    try:
+        return MemoryItem.model_validate(
+            {
+                "id": _text(given.get("id")),
+                "content": _text(given.get("content")),
+                "event_time": given.get("event_time"),
+                "score": score,
+                "fields": _json(given.get("fields", {})),
+            }
+        )
+    except ValidationError as error:
+        raise AdapterContractError(f"{system}: {where}: {explain(error)}") from error
+
+
+def _text(value: object) -> object:
+    return sanitize(value)[0] if isinstance(value, str) else value
+
+
+def _json(value: JsonValue) -> JsonValue:
+    """The same value without what JSON or UTF-8 cannot hold."""
+    match value:
+        case str():
+            return sanitize(value)[0]
+        case float() if not math.isfinite(value):
+            return str(value)
+        case dict():
+            return {sanitize(str(k))[0]: _json(v) for k, v in value.items()}
+        case list():
+            return [_json(v) for v in value]
+        case _:
+            return value
+
+
+def fingerprint(items: list[MemoryItem]) -> dict[str, JsonValue]:
+    """Identifies what a store holds, whatever the order in which it is dumped."""
+    digest = hashlib.sha256()
+    for text in sorted(item.content for item in items):
+        digest.update(hashlib.sha256(text.encode()).digest())
+    return {"count": len(items), "sha256": digest.hexdigest()}
+
+
+class Guard:
+    """One store behind its port. A call that never came back leaves it unusable."""
+
+    def __init__(self, system: MemorySystem, card: SystemCard, timeout: float = TIMEOUT) -> None:
+        self.capabilities: Capabilities = card.capabilities
+        self._system = system
+        self._name = card.name
+        self._timeout = timeout
+        self._abandoned: str | None = None
+
+    async def _call(self, what: str, call: Awaitable[T]) -> T:
+        task = asyncio.current_task()
+        try:
+            async with asyncio.timeout(self._timeout) as deadline:
+                try:
+                    return await call
+                except asyncio.CancelledError as error:
+                    if task is not None and task.cancelling():
+                        raise
+                    raise AdapterError(f"{self._name}: {what} was cancelled from within") from error
+                except SystemExit as error:
+                    raise AdapterError(
+                        f"{self._name}: {what} tried to end the process (exit code {error.code})"
+                    ) from error
+        except TimeoutError as error:
+            if not deadline.expired():
+                raise
+            self._abandoned = f"{what} did not come back within {self._timeout:g} s"
+            raise CallFailed(Reason.TIMEOUT, f"{self._name}: {self._abandoned}") from error
+
+    def _usable(self) -> None:
+        if self._abandoned is not None:
+            raise AdapterError(f"{self._name}: the store was given up: {self._abandoned}")
+
+    async def open(self, scope: Scope) -> None:
+        """As the port says."""
+        self._abandoned = None
+        await self._call("open", self._system.open(scope))
+
+    async def write(self, event: Event) -> None:
+        """As the port says."""
+        self._usable()
+        await self._call("write", self._system.write(event))
+
+    async def search(self, query: str, k: int) -> list[MemoryItem]:
+        """As the port says."""
+        self._usable()
+        found = await self._call("search", self._system.search(query, k))
+        return clean_items(self._name, "search", found)
+
+    async def dump(self) -> list[MemoryItem]:
+        """As the port says."""
+        self._usable()
+        return clean_items(self._name, "dump", await self._call("dump", self._system.dump()))
+
+    async def save(self, directory: Path) -> None:
+        """As the port says; with it goes a fingerprint of what the store held."""
+        self._usable()
+        await self._call("save", self._system.save(directory))
+        if self.capabilities.full_dump:
+            held = fingerprint(await self.dump())
+            (directory / FINGERPRINT).write_text(json.dumps(held), encoding="utf-8")
+
+    async def restore(self, directory: Path) -> None:
+        """As the port says. Raises `SnapshotError` when the store is not the saved one."""
+        self._usable()
+        await self._call("restore", self._system.restore(directory))
+        note = directory / FINGERPRINT
+        if not note.is_file():
+            return
+        saved = json.loads(note.read_bytes())
+        found = fingerprint(await self.dump())
+        if found != saved:
+            raise SnapshotError(
+                f"{self._name}: the restored store is not the saved one: {saved['count']} items "
+                f"were saved, {found['count']} came back"
+                + ("" if found["count"] != saved["count"] else " with other contents")
+            )
+
+    async def close(self) -> None:
+        """As the port says."""
+        await self._call("close", self._system.close())
+
+
+class Guarded:
+    """A source of systems whose stores are guarded."""
+
+    def __init__(self, source: SystemSource, timeout: float = TIMEOUT) -> None:
+        self._source = source
+        self._timeout = timeout
+
+    def card(self, name: str) -> SystemCard:
+        """The card of a system."""
+        return self._source.card(name)
+
+    def create(self, name: str, user: str) -> MemorySystem:
+        """A fresh, unopened, guarded store object for one user."""
+        return Guard(self._source.create(name, user), self.card(name), self._timeout)
