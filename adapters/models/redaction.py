@@ -17,11 +17,28 @@ _PATTERNS = (
 MIN_SECRET = 6
 
 
+MIN_SECRET_IN_ANSWER = 16
+
+
 def redact(text: str) -> str:
     """The text without the values of *_API_KEY variables, bearer tokens and key-like strings."""
-    for name, value in os.environ.items():
-        if name.upper().endswith(("_API_KEY", "_TOKEN", "_SECRET")) and len(value) >= MIN_SECRET:
-            text = text.replace(value, "[redacted]")
+    text = _without_values(text, MIN_SECRET)
     for pattern in _PATTERNS:
         text = pattern.sub(r"\1[redacted]", text)
+    return text
+
+
+def without_keys(text: str) -> str:
+    """A model's answer without the values of *_API_KEY variables; nothing else is touched.
+
+    A server may echo the header that it was sent. What only looks like a key may
+    be what a user said, so it stays, and so does a value short enough to be a word.
+    """
+    return _without_values(text, MIN_SECRET_IN_ANSWER)
+
+
+def _without_values(text: str, shortest: int) -> str:
+    for name, value in os.environ.items():
+        if name.upper().endswith(("_API_KEY", "_TOKEN", "_SECRET")) and len(value) >= shortest:
+            text = text.replace(value, "[redacted]")
     return text

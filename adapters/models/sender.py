@@ -19,7 +19,7 @@ from adapters.models.provider import (
     ProviderFault,
 )
 from adapters.models.questions import Question, raw_messages, schema_of, with_schema_text
-from adapters.models.redaction import redact
+from adapters.models.redaction import redact, without_keys
 from adapters.models.retry import RetryPolicy
 from memprobe.config import RunConfig
 from memprobe.errors import CallFailed
@@ -201,10 +201,10 @@ class Sender:
             flags.append("tool_calls")
         replaced = question.sanitized
         if text is not None:
-            text, changed = sanitize(text)
+            text, changed = sanitize(without_keys(text))
             replaced = replaced or changed
         if refusal is not None:
-            refusal = sanitize(refusal)[0]
+            refusal = sanitize(without_keys(refusal))[0]
         if replaced:
             flags.append("sanitized")
         params = dict(call.params)

@@ -448,3 +448,14 @@ async def test_usage_counts_what_was_sent_and_calls_an_unknown_price_unknown(
     assert prompt > 0
     assert completion > 0
     assert cost is None
+
+
+async def test_a_key_that_a_server_echoes_is_not_stored(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-secret-test-1234567890")
+    opened = ledger_at(tmp_path)
+    echo = completion("You sent Bearer sk-secret-test-1234567890; sk-ip this")
+    reply = await gateway(opened, Scripted(echo)).ask(request(answer=None))
+    assert reply.text == "You sent Bearer [redacted]; sk-ip this"
+    opened.close()
