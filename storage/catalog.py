@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -206,7 +207,18 @@ def _open_read_only(run: RunStore, path: Path) -> duckdb.DuckDBPyConnection:
     return connection
 
 
-_READING = ("SELECT", "EXPLAIN")
+_EXPLAINS = re.compile(r"\s*EXPLAIN\s+(ANALYZE\s+|\([^()]*\)\s*)?", re.IGNORECASE)
+
+
+def _kind(sql: str) -> str:
+    """The kind of a text's one statement; raises `UsageError` for none, several or a wrong one."""
+    try:
+        statements = duckdb.extract_statements(sql)
+    except duckdb.Error as error:
+        raise UsageError(_explain(error)) from error
+    if len(statements) != 1:
+        raise UsageError(f"one statement at a time; this is {len(statements)}")
+    return str(statements[0].type).rsplit(".", 1)[-1]
 
 
 def query(run: RunStore, sql: str) -> QueryResult:
@@ -216,14 +228,11 @@ def query(run: RunStore, sql: str) -> QueryResult:
     Raises `UsageError` with DuckDB's message for a statement that is wrong, that
     changes anything, or that is more than one.
     """
-    try:
-        statements = duckdb.extract_statements(sql)
-    except duckdb.Error as error:
-        raise UsageError(_explain(error)) from error
-    if len(statements) != 1:
-        raise UsageError(f"one statement at a time; this is {len(statements)}")
-    kind = str(statements[0].type).rsplit(".", 1)[-1]
-    if kind not in _READING:
+    kind = _kind(sql)
+    if kind == "EXPLAIN":
+        # EXPLAIN ANALYZE carries out what it explains, a COPY into the run's folder too.
+        kind = _kind(_EXPLAINS.sub("", sql, count=1))
+    if kind != "SELECT":
         raise UsageError(f"only reading statements such as SELECT; this is {kind}")
     with _open_read_only(run, ensure_catalog(run)) as connection:
         try:

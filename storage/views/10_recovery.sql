@@ -109,7 +109,7 @@ WITH counted AS (
 )
 SELECT system, access_mode, k, label, n,
        n / sum(n) OVER w AS share,
-       sum(n) FILTER (label = 'ok') OVER w
+       coalesce(sum(n) FILTER (label = 'ok') OVER w, 0)
            / nullif(sum(n) FILTER (label IN ('ok', 'memory_failure')) OVER w, 0) AS recovery_rate
 FROM counted
 WINDOW w AS (PARTITION BY system, access_mode, k)

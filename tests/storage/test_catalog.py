@@ -179,6 +179,16 @@ def test_recovery_rate_is_of_what_the_memory_was_given(run: RunStore) -> None:
     assert sum(r["share"] for r in found) == pytest.approx(1.0)
 
 
+def test_a_memory_that_lost_all_it_was_given_has_the_rate_zero_and_not_none(run: RunStore) -> None:
+    labels = ["memory_failure", "agent_elicitation_failure"]
+    rows = [
+        {**verdict("rag", "u1", "c", f"d{i}"), "label": label} for i, label in enumerate(labels)
+    ]
+    run.commit(Unit("attribute", "rag", "u1"), "f", {"attributions": rows})
+    found = query(run, "SELECT * FROM attribution_counts").dicts()
+    assert {r["recovery_rate"] for r in found} == {0.0}
+
+
 def test_judge_check_summary_keeps_unscored_apart(run: RunStore) -> None:
     base = {"system": "", "user_id": "u1", "category": "c", "expected_min": 0.75}
     rows = [
@@ -279,6 +289,9 @@ def test_plain_duckdb_reads_the_catalog_while_others_do(run: RunStore) -> None:
         ("COPY (SELECT 1) TO '{outside}'", "only reading statements"),
         ("ATTACH '{outside}'", "only reading statements"),
         ("SET enable_external_access = true", "only reading statements"),
+        ("EXPLAIN ANALYZE COPY (SELECT 1) TO '{outside}'", "only reading statements"),
+        ("explain (analyze) copy (select 1) to '{outside}'", "only reading statements"),
+        ("/* */ EXPLAIN ANALYZE COPY (SELECT 1) TO '{outside}'", "only reading statements"),
         ("SELECT 1; SELECT 2", "one statement"),
         ("", "one statement"),
         ("SELECT * FROM read_csv('{outside}')", "Permission Error"),
