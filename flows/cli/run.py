@@ -98,17 +98,18 @@ def execute(config: RunConfig, resolved: Resolved, json_output: bool) -> None:
         emit_json(fields)
     else:
         show(fields)
-    code = outcome_code(result.status, result.error_share, config.error_threshold)
+    n_scored = sum(row["n_scored"] for row in result.summary)
+    code = outcome_code(result.status, result.error_share, config.error_threshold, n_scored)
     explain(fields, code, config)
     if code:
         raise typer.Exit(code)
 
 
-def outcome_code(status: str, error_share: float, threshold: float) -> int:
-    """The exit code of a run that ended so."""
+def outcome_code(status: str, error_share: float, threshold: float, n_scored: int) -> int:
+    """The exit code of a run that ended so. One that measured nothing did not succeed."""
     if status == "interrupted":
         return errors.INTERRUPTED
-    if status != "complete" or error_share > threshold:
+    if status != "complete" or error_share > threshold or not n_scored:
         return errors.INCOMPLETE
     return errors.OK
 
@@ -166,6 +167,11 @@ def explain(fields: dict[str, Any], code: int, config: RunConfig) -> None:
         note(
             f"memprobe: {missing} units are not done; the rest is kept. "
             f"`memprobe resume {config.name}` tries them again"
+        )
+    elif code == errors.INCOMPLETE and not fields["summary"]:
+        note(
+            "memprobe: no scored samples: none of the systems has the chosen --access modes; "
+            "`memprobe systems` lists what they have"
         )
     elif code == errors.INCOMPLETE:
         note(

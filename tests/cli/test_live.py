@@ -82,7 +82,12 @@ def test_the_last_state_is_told_when_the_run_ends(capsys: pytest.CaptureFixture[
     ],
 )
 def test_exit_codes_of_a_run(status: str, share: float, code: int) -> None:
-    assert outcome_code(status, share, 0.05) == code
+    assert outcome_code(status, share, 0.05, n_scored=3) == code
+
+
+def test_a_run_that_measured_nothing_did_not_succeed() -> None:
+    """Case zero-rows."""
+    assert outcome_code("complete", 0.0, 0.05, n_scored=0) == 1
 
 
 def test_a_fresh_name_is_its_own_folder() -> None:
