@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -34,18 +36,26 @@ def ranks(scores: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
 
 def bm25_scores(query: str, texts: Sequence[str]) -> npt.NDArray[np.float64]:
     """BM25 (Lucene's variant, k1 1.5, b 0.75) of each text; 0 where no word is shared."""
-    corpus = [tokenize(text) for text in texts]
-    known = {word for tokens in corpus for word in tokens}
+    index, known = _index(tuple(texts))
     wanted = [word for word in tokenize(query) if word in known]
     if not wanted:
         return np.zeros(len(texts))
+    return np.asarray(index.get_scores(wanted), dtype=np.float64)
+
+
+@lru_cache(maxsize=8)
+def _index(texts: tuple[str, ...]) -> tuple[Any, frozenset[str]]:
+    """The index of some texts and its words; a recovery asks one store dozens of questions."""
     import bm25s
 
     # It logs every index at DEBUG through a handler of its own.
     logging.getLogger("bm25s").setLevel(logging.WARNING)
+    corpus = [tokenize(text) for text in texts]
+    known = frozenset(word for tokens in corpus for word in tokens)
     index = bm25s.BM25()
-    index.index(corpus, show_progress=False)
-    return np.asarray(index.get_scores(wanted), dtype=np.float64)
+    if known:
+        index.index(corpus, show_progress=False)
+    return index, known
 
 
 class Rag(NoteLog):
