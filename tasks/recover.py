@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
+from collections.abc import Awaitable
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,7 +34,8 @@ ANSWER_RESERVE = 1024
 CACHE_FLOOR = 1024
 """Prompts below this many tokens are not cached by providers; no warming call is worth it."""
 UNKNOWN = "unknown"
-Rows = list[dict[str, Any]]
+Row = dict[str, Any]
+Rows = list[Row]
 Hits = list[MemoryItem] | Unscored
 
 
@@ -201,18 +203,17 @@ class _Recovery:
             if view.memories not in counted:
                 text = json.dumps(view.memories, ensure_ascii=False, indent=1)
                 counted[view.memories] = self.context.chat.count_tokens(Role.SLOT_FILL, text)
-        jobs = [
-            self.target(views[e.dimension], c, e, counted[views[e.dimension].memories])
-            for c, e in targets
-        ]
+
+        def job(category: Category, entry: BankEntry) -> Awaitable[tuple[Row, Row]]:
+            seen = views[entry.dimension]
+            return self.target(seen, category, entry, counted[seen.memories])
+
         shared = mode is AccessMode.DUMP_ALL and max(counted.values(), default=0) >= CACHE_FLOOR
         remote = not self.context.chat.model_for(Role.SLOT_FILL).startswith("embedded/")
-        if shared and remote and len(jobs) > 1:
-            # The first call fills the provider's prefix cache for the other thirty.
-            first = [await jobs[0]]
-            done = first + list(await asyncio.gather(*jobs[1:]))
-        else:
-            done = list(await asyncio.gather(*jobs))
+        # The first call fills the provider's prefix cache for the other thirty.
+        first = targets[:1] if shared and remote else []
+        done = [await job(*target) for target in first]
+        done += await asyncio.gather(*(job(*target) for target in targets[len(first) :]))
         return [slot for slot, _ in done], [verdict for _, verdict in done]
 
 
@@ -358,13 +359,13 @@ async def recover_user(context: RunContext, system: str, user_id: str, epoch: in
     verdicts: Rows = []
     retrieved: Rows = []
     operations: Rows = []
-    work: list[Any] = []
+    parts: list[tuple[dict[str, View], AccessMode, int | None]] = []
     if AccessMode.DUMP_ALL in context.config.access:
         stored = context.store.read("memory_items", system=system, user=user_id, variant=variant)
         stored.sort(key=lambda row: row["seq"])
         whole = View(AccessMode.DUMP_ALL, None, tuple(row["content"] for row in stored))
         views = {e.dimension: whole for _, e in context.targets(user)}
-        work.append(recovery.view(views, AccessMode.DUMP_ALL, None))
+        parts.append((views, AccessMode.DUMP_ALL, None))
     if searched:
         try:
             hits, retrieved, operations = await _retrieved(recovery, checkpoints, len(user.tasks))
@@ -373,8 +374,9 @@ async def recover_user(context: RunContext, system: str, user_id: str, epoch: in
             raise
         except Exception as error:
             hits = {entry.dimension: _unreadable(error) for _, entry in context.targets(user)}
-        work += [recovery.view(_views(hits, k), AccessMode.RETRIEVE, k) for k in context.config.k]
-    for slot_rows, verdict_rows in await asyncio.gather(*work):
+        parts += [(_views(hits, k), AccessMode.RETRIEVE, k) for k in context.config.k]
+    measured = await asyncio.gather(*(recovery.view(*part) for part in parts))
+    for slot_rows, verdict_rows in measured:
         slots += slot_rows
         verdicts += verdict_rows
     commit(

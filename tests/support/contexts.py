@@ -119,7 +119,10 @@ Fault = Callable[[str, Any], None]
 
 @dataclass
 class Recorded:
-    """A memory system that notes each call in a journal; `fault` may raise instead of a call."""
+    """A memory system that notes each call in a journal.
+
+    `fault` may raise instead of a call, `pause` holds a write up, `twist` changes an answer.
+    """
 
     inner: MemorySystem
     journal: list[tuple[str, ...]]
@@ -127,10 +130,10 @@ class Recorded:
     queries: list[tuple[str, int]]
     fault: Fault
     twist: Callable[[str, Any], Any]
+    pause: Callable[[Event], Awaitable[None]]
 
-    @property
-    def capabilities(self) -> Any:
-        return self.inner.capabilities
+    def __post_init__(self) -> None:
+        self.capabilities = self.inner.capabilities
 
     async def _call(self, name: str, detail: Any, call: Callable[[], Awaitable[Any]]) -> Any:
         self.journal.append((name, *([str(detail)] if detail is not None else [])))
@@ -143,15 +146,20 @@ class Recorded:
     async def write(self, event: Event) -> None:
         self.journal.append(("write", getattr(event, "role", "document"), event.text))
         self.fault("write", event)
+        await self.pause(event)
         await self.inner.write(event)
         self.events.append(event)
 
     async def search(self, query: str, k: int) -> list[MemoryItem]:
         self.queries.append((query, k))
-        return await self._call("search", query, lambda: self.inner.search(query, k))
+        found: list[MemoryItem] = await self._call(
+            "search", query, lambda: self.inner.search(query, k)
+        )
+        return found
 
     async def dump(self) -> list[MemoryItem]:
-        return await self._call("dump", None, self.inner.dump)
+        found: list[MemoryItem] = await self._call("dump", None, self.inner.dump)
+        return found
 
     async def save(self, directory: Path) -> None:
         await self._call("save", None, lambda: self.inner.save(directory))
@@ -165,6 +173,10 @@ class Recorded:
 
 def no_fault(name: str, detail: Any) -> None:
     """Nothing fails."""
+
+
+async def no_pause(event: Event) -> None:
+    """Nothing is held up."""
 
 
 def as_it_is(name: str, answer: Any) -> Any:
@@ -182,6 +194,7 @@ class RecordedSystems:
     queries: list[tuple[str, int]] = field(default_factory=list)
     fault: Fault = no_fault
     twist: Callable[[str, Any], Any] = as_it_is
+    pause: Callable[[Event], Awaitable[None]] = no_pause
 
     def card(self, name: str) -> SystemCard:
         return self.registry.card(name)
@@ -194,6 +207,7 @@ class RecordedSystems:
             self.queries,
             lambda call, detail: self.fault(call, detail),
             lambda call, answer: self.twist(call, answer),
+            lambda event: self.pause(event),
         )
 
 

@@ -179,7 +179,11 @@ async def test_disclosure_is_judged_on_the_episode_of_the_target_in_both_modes(
 
 
 async def test_published_retrieve_rows_are_judged_on_nothing(tmp_path: Path) -> None:
-    b = await attributed(tmp_path / "run", protocol="paper")
+    chat = ChatDouble()
+    chat.answer(Role.DISCLOSURE, lambda r: {"disclosed": bool(r.variables["transcript"])})
+    b = await attributed(tmp_path / "run", chat, protocol="paper")
+    labels = {(r["access_mode"], r["label"]) for r in b.rows("attributions")}
+    assert labels == {(DUMP, "memory_failure"), (RETRIEVE, "unclassified")}
     sizes = [len(r.variables["transcript"]) for r in b.chat.of(Role.DISCLOSURE)]  # type: ignore[arg-type]
     assert sorted(sizes) == [0] * 6 + [2] * 6
 
@@ -204,6 +208,18 @@ async def test_a_retry_after_an_outage_gives_the_whole_result(tmp_path: Path) ->
     asked = len(chat.requests)
     await attribute_user(b.context, "longctx_full", "user_001")
     assert len(chat.requests) == asked
+
+
+async def test_verdicts_that_are_tried_again_are_attributed_again(tmp_path: Path) -> None:
+    """As published an outage scores 0; the next invocation must not keep the label it led to."""
+    whole = await attributed(tmp_path / "whole", script(), protocol="paper")
+    chat = script()
+    chat.fail(where(Role.JUDGE, dimension="knot_skill"), Reason.PROVIDER_ERROR, times=2)
+    b = await attributed(tmp_path / "run", chat, protocol="paper")
+    assert "ok" not in {r["label"] for r in b.rows("attributions")}
+    await recover_user(b.context, "longctx_full", "user_001")
+    await attribute_user(b.context, "longctx_full", "user_001")
+    assert b.rows("attributions") == whole.rows("attributions")
 
 
 async def test_budget_goes_through(tmp_path: Path) -> None:

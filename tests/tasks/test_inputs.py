@@ -68,6 +68,14 @@ def test_a_limit_keeps_tasks_of_all_categories_and_their_targets(
     assert {r["dimension"] for r in b.rows("targets")} == measured
 
 
+def test_a_limit_takes_no_second_task_of_a_category_before_all_had_one(tmp_path: Path) -> None:
+    made = user("user_001", 1, 6)
+    turned = made.model_copy(update={"tasks": tuple(reversed(made.tasks))})
+    b = bench(tmp_path / "run", data=dataset(turned), limit=5)
+    kept = [t.target_dimension for t in b.context.user("user_001").tasks]
+    assert kept == ["tone_wish", *[d for _, d in reversed(LAYOUT[:4])]]
+
+
 def test_without_a_limit_targets_without_a_task_are_measured_too(tmp_path: Path) -> None:
     made = user("user_001", 1, 6)
     b = bench(tmp_path / "run", data=dataset(made.model_copy(update={"tasks": made.tasks[:2]})))

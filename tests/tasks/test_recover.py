@@ -379,7 +379,7 @@ async def test_memory_text_stays_quoted_data(tmp_path: Path) -> None:
         assert "The memory" in head
         assert [m.role for m in request.messages] == ["system", "user"]
         assert hostile not in request.messages[1].content
-    assert any(hostile in m for m in chat.of(Role.SLOT_FILL)[0].variables["memories"])  # type: ignore[union-attr]
+    assert any(hostile in str(m) for m in chat.of(Role.SLOT_FILL)[0].variables["memories"])  # type: ignore[union-attr]
     noted = [r for r in chat.of(Role.ASSISTANT) if len(r.variables["memories"]) == REPLY_ITEMS]  # type: ignore[arg-type]
     for request in noted:
         system = request.messages[0].content
@@ -428,6 +428,21 @@ async def test_a_changed_store_is_never_searched(tmp_path: Path) -> None:
     folder = b.context.store.work_dir(rollout_unit("longctx_full", "user_001"))
     next(folder.rglob("notes.jsonl")).write_bytes(b"")
     with pytest.raises(SnapshotError):
+        await recover_user(b.context, "longctx_full", "user_001")
+    assert b.rows("verdicts") == []
+
+
+async def test_a_store_that_will_not_be_restored_is_no_answer(tmp_path: Path) -> None:
+    """Case resume-in-memory-store: the system's own word that its snapshot is wrong is heard."""
+    b = bench(tmp_path / "run")
+    await rollout_user(b.context, "longctx_full", "user_001")
+
+    def fault(name: str, detail: Any) -> None:
+        if name == "restore":
+            raise SnapshotError("another system's snapshot")
+
+    b.systems.fault = fault
+    with pytest.raises(SnapshotError, match="another system"):
         await recover_user(b.context, "longctx_full", "user_001")
     assert b.rows("verdicts") == []
 

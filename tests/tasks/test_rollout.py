@@ -14,7 +14,7 @@ import pytest
 from memprobe.chat import ChatRequest
 from memprobe.errors import AdapterError, BudgetExceeded, SnapshotError
 from memprobe.outcomes import Reason
-from memprobe.types import Category, MemoryItem, MessageEvent, Role
+from memprobe.types import Category, Event, MemoryItem, MessageEvent, Role
 from tasks.rollout import REPLY_K, rollout_fingerprint, rollout_unit, rollout_user
 from tests.support.chat_double import ChatDouble, where
 from tests.support.contexts import LAYOUT, Bench, bench, dataset, user
@@ -60,23 +60,26 @@ async def test_a_turn_reads_then_replies_then_writes_what_was_answered(b: Bench)
 
 
 async def test_write_and_preference_judge_run_beside_the_simulator(b: Bench) -> None:
-    """The simulator answers only once the write and the judge have been seen under way."""
-    written, rated = asyncio.Event(), asyncio.Event()
+    """Each of the three ends only when the other two have begun."""
+    begun = {name: asyncio.Event() for name in ("write", "preference", "simulator")}
 
-    async def gate(request: ChatRequest) -> None:
-        if request.role is Role.PREFERENCE:
-            rated.set()
-        if request.role is Role.SIMULATOR:
-            await asyncio.wait_for(asyncio.gather(written.wait(), rated.wait()), 20)
-            written.clear()
-            rated.clear()
+    async def meet(name: str) -> None:
+        begun[name].set()
+        await asyncio.wait_for(asyncio.gather(*(e.wait() for e in begun.values())), 20)
 
-    def seen(name: str, detail: Any) -> None:
-        if name == "write" and detail.role == "assistant":
-            written.set()
+    async def ask(request: ChatRequest) -> None:
+        if request.role is Role.ASSISTANT:
+            for event in begun.values():
+                event.clear()
+        elif request.variables["task"] == FIRST:
+            await meet(request.role.value)
 
-    b.chat.before = gate
-    b.systems.fault = seen
+    async def write(event: Event) -> None:
+        if event.role == "assistant" and event.episode == 1:  # type: ignore[union-attr]
+            await meet("write")
+
+    b.chat.before = ask
+    b.systems.pause = write
     await rollout_user(b.context, "nomem", "user_001")
     assert {row["end_reason"] for row in b.rows("episodes")} == {"satisfied"}
 
