@@ -224,5 +224,6 @@ async def attribute_user(context: RunContext, system: str, user_id: str, epoch: 
         recover_fingerprint(context, system, user_id, epoch),
     )
     partial = is_partial(context.store, *recovered)
-    commit(context.store, unit, mark, {"attributions": list(rows)}, partial=partial)
+    tables = {"attributions": list(rows)}
+    await asyncio.to_thread(commit, context.store, unit, mark, tables, partial=partial)
     return unit.slug

@@ -8,6 +8,7 @@ empty store that is then measured.
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import json
 import os
@@ -99,15 +100,19 @@ class Checkpoints:
         store.mkdir(parents=True)
         await system.save(store)
         raw = json.dumps(state, ensure_ascii=False, sort_keys=True).encode()
+        # Waiting for the disk here would hold up every other user's dialogue.
+        await asyncio.to_thread(self._point_to, folder, episode, raw)
+
+    def _point_to(self, folder: Path, episode: int, raw: bytes) -> None:
         write_atomic(folder / "state.json", raw)
         pointer = {
             "fingerprint": self._fingerprint,
             "episode": episode,
-            "folder": name,
-            "store": digest_tree(store),
+            "folder": folder.name,
+            "store": digest_tree(folder / "store"),
             "state": hashlib.sha256(raw).hexdigest(),
         }
         write_atomic(self._folder / POINTER, json.dumps(pointer, sort_keys=True).encode())
         for other in self._folder.glob("episode-*"):
-            if other.name != name:
+            if other.name != folder.name:
                 shutil.rmtree(other, ignore_errors=True)

@@ -95,5 +95,6 @@ async def oracle_user(context: RunContext, user_id: str) -> str:
     rows = await asyncio.gather(
         *(_verdict(context, user, c, e, task[1]) for c, e, task in found if task is not None)
     )
-    commit(context.store, unit, mark, {"oracle_verdicts": list(rows)})
+    tables = {"oracle_verdicts": list(rows)}
+    await asyncio.to_thread(commit, context.store, unit, mark, tables)
     return unit.slug

@@ -300,7 +300,8 @@ async def rollout_user(context: RunContext, system: str, user_id: str, epoch: in
         preferences = await run.preference_table()
     finally:
         await run.close()
-    commit(
+    await asyncio.to_thread(
+        commit,
         context.store,
         unit,
         mark,
