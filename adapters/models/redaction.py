@@ -38,7 +38,11 @@ def without_keys(text: str) -> str:
 
 
 def _without_values(text: str, shortest: int) -> str:
-    for name, value in os.environ.items():
-        if name.upper().endswith(("_API_KEY", "_TOKEN", "_SECRET")) and len(value) >= shortest:
+    # By name first: every value that is read is decoded, and this runs at each call.
+    for name in os.environ:
+        if not name.upper().endswith(("_API_KEY", "_TOKEN", "_SECRET")):
+            continue
+        value = os.environ.get(name, "")
+        if len(value) >= shortest:
             text = text.replace(value, "[redacted]")
     return text
