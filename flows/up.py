@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
 import sys
@@ -20,6 +21,18 @@ HEARTBEAT_S = 30
 SILENCE = timedelta(seconds=90)
 
 
+def ensure_pools() -> None:
+    """Create the work pools that the server at `PREFECT_API_URL` lacks."""
+    from prefect.client.orchestration import get_client
+    from prefect.client.schemas.actions import WorkPoolCreate
+    from prefect.exceptions import ObjectAlreadyExists
+
+    with get_client(sync_client=True) as client:
+        for name in POOLS:
+            with contextlib.suppress(ObjectAlreadyExists):
+                client.create_work_pool(WorkPoolCreate(name=name, type="process"))
+
+
 async def prepare() -> None:
     """Create the work pools and the zombie automation on the server at `PREFECT_API_URL`.
 
@@ -29,19 +42,13 @@ async def prepare() -> None:
     """
     from prefect.automations import Automation
     from prefect.client.orchestration import get_client
-    from prefect.client.schemas.actions import WorkPoolCreate
     from prefect.client.schemas.objects import StateType
     from prefect.events.actions import ChangeFlowRunState
     from prefect.events.schemas.automations import EventTrigger, Posture
     from prefect.events.schemas.events import ResourceSpecification
-    from prefect.exceptions import ObjectAlreadyExists
 
+    await asyncio.to_thread(ensure_pools)
     async with get_client() as client:
-        for name in POOLS:
-            try:
-                await client.create_work_pool(WorkPoolCreate(name=name, type="process"))
-            except ObjectAlreadyExists:
-                continue
         if await client.read_automations_by_name(ZOMBIES):
             return
     heartbeat = "prefect.flow-run.heartbeat"
