@@ -8,6 +8,7 @@ other import (a worker's, a test's) leaves the server alone.
 from __future__ import annotations
 
 import sys
+from pathlib import PureWindowsPath
 
 from flows.recovery import memprobe
 from flows.up import ensure_pools
@@ -16,8 +17,10 @@ __all__ = ["memprobe"]
 
 
 def deploying(arguments: list[str]) -> bool:
-    """Whether this process is `prefect deploy`."""
-    return "prefect" in arguments[0].replace("\\", "/").rsplit("/", 1)[-1] and "deploy" in arguments
+    """Whether this process is `prefect deploy`, as a command or by `python -m`."""
+    program = PureWindowsPath(arguments[0])
+    named = program.stem == "prefect" or program.parts[-2:] == ("prefect", "__main__.py")
+    return named and "deploy" in arguments
 
 
 if deploying(sys.argv):

@@ -18,6 +18,7 @@ pytestmark = [pytest.mark.heavy, pytest.mark.timeout(600)]
 def test_only_prefect_deploy_makes_pools() -> None:
     assert deploying(["/venv/bin/prefect", "--no-prompt", "deploy", "--all"])
     assert deploying(["C:\\venv\\Scripts\\prefect.exe", "deploy"])
+    assert deploying(["/venv/lib/prefect/__main__.py", "deploy", "--all"])
     assert not deploying(["/venv/bin/prefect", "worker", "start"])
     assert not deploying(["/venv/bin/memprobe", "run", "deploy"])
 
