@@ -62,7 +62,7 @@ def _leave_prices_to_us() -> None:
     def unless_ours(self: Any, *args: Any, **kwargs: Any) -> Any:
         return None if _OURS.get() else priced(self, *args, **kwargs)
 
-    Logging.response_cost_calculator = unless_ours
+    Logging.response_cost_calculator = unless_ours  # type: ignore[method-assign]
 
 
 @cache
