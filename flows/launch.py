@@ -38,9 +38,15 @@ async def finished(config: RunConfig, settings: Settings) -> RunResult | None:
 
 def _flow_result(config: RunConfig, settings: Settings) -> RunResult:
     # Prefect reads its settings when it is imported, so this comes after the server.
+    from prefect.exceptions import TerminationSignal
+
     from flows.recovery import memprobe
 
     logging.getLogger("prefect").setLevel(logging.WARNING)
+    if not settings.debug:
+        # Failures end in the result; Prefect's own account of them is a traceback each.
+        for name in ("prefect.flow_runs", "prefect.task_runs"):
+            logging.getLogger(name).setLevel(logging.CRITICAL)
     places = {"runs": settings.runs, "ledger": settings.ledger}
 
     async def run() -> Any:
@@ -58,7 +64,11 @@ def _flow_result(config: RunConfig, settings: Settings) -> RunResult:
         # A run that is not complete ends in a failed state and has a result all the same.
         return await state.aresult(raise_on_failure=False)
 
-    found = asyncio.run(run())
+    try:
+        found = asyncio.run(run())
+    except TerminationSignal:
+        # While a flow runs, Prefect's handler of SIGTERM stands before ours.
+        raise KeyboardInterrupt from None
     if isinstance(found, BaseException):
         raise found
     return RunResult(**found)

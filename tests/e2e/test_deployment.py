@@ -67,6 +67,12 @@ def states(shell: Shell) -> list[str]:
     return [run["state_type"] for run in post(shell, "flow_runs/filter", {})]
 
 
+def heartbeats(shell: Shell) -> int:
+    wanted = {"filter": {"event": {"name": ["prefect.flow-run.heartbeat"]}}}
+    total: int = post(shell, "events/filter", wanted)["total"]
+    return total
+
+
 def prefect(shell: Shell, *arguments: str) -> str:
     done = shell.run("--no-prompt", *arguments, program="prefect")
     assert done.code == 0, done.out + done.err
@@ -107,7 +113,8 @@ def test_deploy_and_run_from_any_folder(fresh: Shell, tmp_path: Path) -> None:
             assert len(model.chats) == asked
         assert states(fresh) == ["COMPLETED", "COMPLETED"]
         # The command line and the deployment make the same run.
-        shell = Shell(tmp_path / "shell", {**fresh.env, **model.env})
+        local = {k: v for k, v in fresh.env.items() if k != "MEMPROBE_RUNS"}
+        shell = Shell(tmp_path / "shell", {**local, **model.env})
         done = shell.remote("full")
         assert done.code == 0, done.err
         assert_same_tables(shell.runs / "full", made)
@@ -136,6 +143,7 @@ def test_a_dead_worker_and_flow_are_called_crashed(fresh: Shell, tmp_path: Path)
         with killed_at_end(process):
             prefect(fresh, *RUN)
             until(lambda: model.chats, "the flow asks its first question", 120)
+            until(lambda: heartbeats(fresh), "the flow shows that it lives", 120)
             kill_group(process)
             finish(process)
         assert states(fresh) == ["RUNNING"]
