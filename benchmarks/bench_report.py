@@ -16,6 +16,7 @@ import resource
 import tempfile
 import time
 from pathlib import Path
+from unittest import mock
 
 from benchmarks import common
 from storage.runs import RunStore
@@ -26,11 +27,9 @@ from tests.report.make_run import make_run
 def _run(folder: Path, users: int) -> RunStore:
     if RunStore.exists(folder):
         return RunStore.open(folder)
-    real, os.fsync = os.fsync, lambda _: None  # Writing the input is not what is measured.
-    try:
+    # Writing the input durably is not what is measured.
+    with mock.patch.object(os, "fsync", return_value=None):
         return make_run(folder, users=users)
-    finally:
-        os.fsync = real
 
 
 def measure(folder: Path, users: int) -> dict[str, float]:

@@ -81,7 +81,9 @@ def _write(path: Path, data: bytes) -> None:
 def _rollout_rows(
     base: dict[str, Any], targets: list[tuple[str, str]], draw: random.Random
 ) -> dict[str, list[dict[str, Any]]]:
-    episodes, scores, items = [], [], []
+    episodes: list[dict[str, Any]] = []
+    scores: list[dict[str, Any]] = []
+    items: list[dict[str, Any]] = []
     for episode, (category, dimension) in enumerate(targets, 1):
         turns = draw.randint(1, 4)
         episodes.append(
@@ -127,7 +129,8 @@ def _rollout_rows(
 def _recovery_rows(
     base: dict[str, Any], targets: list[tuple[str, str]], draw: random.Random
 ) -> dict[str, list[dict[str, Any]]]:
-    verdicts, blamed = [], []
+    verdicts: list[dict[str, Any]] = []
+    blamed: list[dict[str, Any]] = []
     for access_mode, k in MODES:
         for category, dimension in targets:
             score = draw.choice((0.0, 0.25, 0.5, 0.75, 1.0))

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import signal
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,7 @@ from flows.units import partial_units, progress_of
 from memprobe.config import RunConfig
 from memprobe.errors import MissingPrerequisite
 from memprobe.settings import Settings
+from memprobe.types import Role
 from storage.manifest import RunStatus
 
 
@@ -74,6 +77,18 @@ def _flow_result(config: RunConfig, settings: Settings) -> RunResult:
     return RunResult(**found)
 
 
+def _warm(config: RunConfig) -> None:
+    """Import what the run will need while the server starts: seconds that nobody waits for then."""
+    with contextlib.suppress(Exception):
+        # What is missing is told where it is needed.
+        import adapters.models.bert  # noqa: F401
+
+        if any(not config.model_of(role).startswith("embedded/") for role in Role):
+            from adapters.models.litellm_loader import load_litellm
+
+            load_litellm()
+
+
 def run_recovery(config: RunConfig, settings: Settings, progress: Progress) -> RunResult:
     """Bring a run to its end, or go on with it where it stopped.
 
@@ -88,6 +103,7 @@ def run_recovery(config: RunConfig, settings: Settings, progress: Progress) -> R
         raise MissingPrerequisite(
             "--no-server is set and PREFECT_API_URL is not: set it to a running server's API"
         )
+    threading.Thread(target=_warm, args=(config,), name="warm", daemon=True).start()
     progress.say("starting the Prefect server")
     with server.serving(server.local_home(settings.runs)):
         try:

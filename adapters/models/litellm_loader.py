@@ -55,14 +55,15 @@ def _leave_prices_to_us() -> None:
     """Spare our calls litellm's price look-up; a version without that method keeps its ways."""
     from litellm.litellm_core_utils.litellm_logging import Logging
 
-    priced = getattr(Logging, "response_cost_calculator", None)
+    log: Any = Logging
+    priced = getattr(log, "response_cost_calculator", None)
     if priced is None:
         return
 
     def unless_ours(self: Any, *args: Any, **kwargs: Any) -> Any:
         return None if _OURS.get() else priced(self, *args, **kwargs)
 
-    Logging.response_cost_calculator = unless_ours  # type: ignore[method-assign]
+    log.response_cost_calculator = unless_ours
 
 
 @cache
