@@ -22,7 +22,7 @@ from prefect.states import Completed, Failed
 from flows import progress, runtime
 from flows.outcome import RunResult, result_of
 from flows.runtime import Runtime
-from flows.units import Chain, chains, progress_of
+from flows.units import Chain, chains, measured, progress_of
 from memprobe.config import RunConfig
 from memprobe.errors import BudgetExceeded, MemProbeError
 from memprobe.ids import slug
@@ -198,13 +198,13 @@ class Conductor:
             )
             if not rolled or not await oracle_done:
                 return
-            await self.unit(
-                "measure",
-                attribute.attribute_unit(*key),
-                attribute.attribute_fingerprint(self.context, *key),
-                measure_task,
-                **place,
-            )
+            recovered, attributed = measured(self.context, chain)
+            store = self.context.store
+            if not is_there(store, *recovered):
+                # Attributions of verdicts that are lost: both are made again.
+                store.reset(attributed[0])
+            unit, mark = attributed
+            await self.unit("measure", unit, mark, measure_task, **place)
         self.ended += 1
         if self.ended % PACK == 0:
             await asyncio.to_thread(pack, self.context.store)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from flows.runtime import Runtime
 from storage.runs import Unit
-from tasks import attribute, judge_check, oracle, rollout
+from tasks import attribute, judge_check, oracle, recover, rollout
 from tasks.commit import is_partial, is_there
 from tasks.context import RunContext
 
@@ -31,29 +31,42 @@ def chains(context: RunContext, systems: Sequence[str], users: Sequence[str]) ->
     ]
 
 
-def wanted(run: Runtime) -> list[tuple[Unit, str]]:
-    """Every unit that a complete run has, with the fingerprint it must have."""
+Marked = tuple[Unit, str]
+"""A unit and the fingerprint that it must have."""
+
+
+def measured(context: RunContext, chain: Chain) -> tuple[Marked, Marked]:
+    """What one measuring task leaves: the recovery, and the attribution that stands on it."""
+    key = (chain.system, chain.user, chain.epoch)
+    return (
+        (recover.recover_unit(*key), recover.recover_fingerprint(context, *key)),
+        (attribute.attribute_unit(*key), attribute.attribute_fingerprint(context, *key)),
+    )
+
+
+def wanted(run: Runtime) -> list[tuple[Marked, ...]]:
+    """What each task of a complete run leaves."""
     context = run.context
-    units: list[tuple[Unit, str]] = [
-        (judge_check.judge_check_unit(), judge_check.judge_check_fingerprint(context, run.users))
+    units: list[tuple[Marked, ...]] = [
+        ((judge_check.judge_check_unit(), judge_check.judge_check_fingerprint(context, run.users)),)
     ]
     for user in run.users:
-        units.append((oracle.oracle_unit(user), oracle.oracle_fingerprint(context, user)))
+        units.append(((oracle.oracle_unit(user), oracle.oracle_fingerprint(context, user)),))
     for chain in chains(context, run.systems, run.users):
         key = (chain.system, chain.user, chain.epoch)
-        units += [
-            (rollout.rollout_unit(*key), rollout.rollout_fingerprint(context, *key)),
-            (attribute.attribute_unit(*key), attribute.attribute_fingerprint(context, *key)),
-        ]
+        rolled = rollout.rollout_unit(*key), rollout.rollout_fingerprint(context, *key)
+        units += [(rolled,), measured(context, chain)]
     return units
 
 
 def progress_of(run: Runtime) -> tuple[int, int]:
-    """Units there and units wanted."""
+    """Tasks whose result is there, and all tasks."""
     units = wanted(run)
-    return sum(is_there(run.context.store, unit, mark) for unit, mark in units), len(units)
+    store = run.context.store
+    return sum(all(is_there(store, *unit) for unit in made) for made in units), len(units)
 
 
 def partial_units(run: Runtime) -> int:
-    """Units with items that failed for a reason that may pass: the next invocation's work."""
-    return sum(is_partial(run.context.store, unit, mark) for unit, mark in wanted(run))
+    """Tasks with items that failed for a reason that may pass: the next invocation's work."""
+    store = run.context.store
+    return sum(any(is_partial(store, *unit) for unit in made) for made in wanted(run))

@@ -4,6 +4,7 @@ import asyncio
 import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,6 +18,7 @@ from memprobe.types import Event, MemoryItem, Scope
 
 from .support import WordEmbedder, event, scope
 
+NO_ID: dict[str, Any] = {"content": "no id"}
 CARD = SystemCard(
     name="odd", title="Odd", summary="odd", licence="MIT", capabilities=Capabilities()
 )
@@ -77,7 +79,7 @@ def item(**changes: object) -> MemoryItem:
         [item(score=float("nan"))],
         [item(score=float("inf"))],
         [item(score="0.9")],
-        [MemoryItem.model_construct(**{"content": "no id"})],
+        [MemoryItem.model_construct(**NO_ID)],
     ],
 )
 def test_what_is_no_list_of_items_is_named_and_never_nothing_found(found: object) -> None:

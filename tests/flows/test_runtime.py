@@ -43,7 +43,7 @@ def test_the_embedded_profile_refuses_users_without_scripts_before_it_starts(
     dataset: Dataset,
 ) -> None:
     bare = unscripted(dataset)
-    with pytest.raises(UsageError, match="user_001.*--model"):
+    with pytest.raises(UsageError, match=r"user_001.*--model"):
         check_scripts(RunConfig(name="r"), bare, ("user_001", "user_002"))
     check_scripts(RunConfig(name="r"), bare, ("user_002",))
     remote = {Role.ASSISTANT: "openai/x", Role.SIMULATOR: "openai/x"}

@@ -180,10 +180,7 @@ def test_recovery_rate_is_of_what_the_memory_was_given(run: RunStore) -> None:
 
 
 def test_a_memory_that_lost_all_it_was_given_has_the_rate_zero_and_not_none(run: RunStore) -> None:
-    labels = ["memory_failure", "agent_elicitation_failure"]
-    rows = [
-        {**verdict("rag", "u1", "c", f"d{i}"), "label": label} for i, label in enumerate(labels)
-    ]
+    rows = [verdict("rag", "u1", "c", "d") | {"label": "memory_failure"}]
     run.commit(Unit("attribute", "rag", "u1"), "f", {"attributions": rows})
     found = query(run, "SELECT * FROM attribution_counts").dicts()
     assert {r["recovery_rate"] for r in found} == {0.0}

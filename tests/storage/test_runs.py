@@ -63,6 +63,21 @@ def test_a_truncated_or_changed_part_is_found(run: RunStore) -> None:
         run.read("verdicts")
 
 
+def test_a_part_that_nobody_can_read_is_made_again(run: RunStore) -> None:
+    run.commit(UNIT, "f", {"verdicts": ROWS})
+    (path,) = run.parts("verdicts")
+    size = len(run.files.read(path))
+    run.files.write(path, b"x" * size)
+    # An object store answers for its own content.
+    assert run.is_complete(UNIT, "f") is (run.path is None)
+    run.files.write(f"units/{UNIT.slug}.json", b"{}")
+    assert not run.is_complete(UNIT, "f")
+    assert run.units() == []
+    run.commit(UNIT, "f", {"verdicts": ROWS})
+    assert run.is_complete(UNIT, "f")
+    assert len(run.read("verdicts")) == len(ROWS)
+
+
 def test_a_crash_between_parts_and_marker_leaves_the_unit_undone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
