@@ -229,8 +229,27 @@ def load_pool(path: Path) -> Pool:
         raise DatasetError(f"{path}: {explain(error)}") from error
 
 
+def _check_measurable(user: User, where: Path) -> None:
+    """Raise `DatasetError` for a user whom no run could measure.
+
+    A dimension names a target everywhere: in queries, verdicts and the case browser.
+    """
+    names = [entry.dimension for _, entry in user.targets()]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise DatasetError(
+            f"{where}: user {user.user_id!r} has more than one target of dimension "
+            f"{', '.join(twice)}; a dimension is one target of a user, in one category"
+        )
+    for what, found in (("target in its memory_bank", names), ("task", user.tasks)):
+        if not found:
+            raise DatasetError(f"{where}: user {user.user_id!r} has no {what}")
+
+
 def load_dataset(folder: Path, pool: Path | None = None) -> Dataset:
     """Read `folder/users/*.json` and `folder/pool.json` (or `pool`).
+
+    Raises `DatasetError` for a file that is malformed and for a user who cannot be measured.
 
     The digest covers the users in id order and the pool, so that renaming or
     reordering files changes nothing and a changed word changes everything.
@@ -244,6 +263,8 @@ def load_dataset(folder: Path, pool: Path | None = None) -> Dataset:
     twice = sorted({i for i in ids if ids.count(i) > 1})
     if twice:
         raise DatasetError(f"{folder}: user ids occur twice: {', '.join(twice)}")
+    for user in users:
+        _check_measurable(user, folder)
     loaded = load_pool(pool_path)
     digest = content_digest(
         loaded.model_dump_json().encode(), *(u.model_dump_json().encode() for u in users)

@@ -119,3 +119,19 @@ def test_a_dimension_is_found_with_its_category() -> None:
     assert found is not None
     assert (found[0].name, found[1].name) == (Category.KNOWLEDGE, "tide_knowledge")
     assert pool().find("tide") is None
+
+
+def test_a_user_that_cannot_be_measured_is_refused_with_the_reason(tmp_path: Path) -> None:
+    made = user("user_001", 1, 6)
+    (first, entries), (second, others) = list(made.memory_bank.items())[:2]
+    double = entries[0].model_copy(update={"short": "another", "explanation": "Another."})
+    bank = {**made.memory_bank, second: (double, *others)}
+    broken: dict[str, dict[str, Any]] = {
+        f"more than one target of dimension {entries[0].dimension}": {"memory_bank": bank},
+        "has no target": {"memory_bank": {first: ()}},
+        "has no task": {"tasks": ()},
+    }
+    for number, (message, change) in enumerate(broken.items()):
+        folder = written(tmp_path / str(number), made.model_copy(update=change))
+        with pytest.raises(DatasetError, match=f"user_001.*{message}"):
+            load_dataset(folder)
