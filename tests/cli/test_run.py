@@ -50,7 +50,10 @@ def test_the_same_command_again_finds_everything_done(tmp_path: Path) -> None:
     assert other.stdout == ""
 
 
-def test_ctrl_c_saves_the_state_and_resume_ends_the_run(tmp_path: Path) -> None:
+@pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM])
+def test_a_stopped_run_saves_its_state_and_resume_ends_it(
+    tmp_path: Path, stop: signal.Signals
+) -> None:
     command = ["run", "recovery", *SMALL, "--run", "t2", "--json", "--model", "openai/mock"]
     with Watched(many=12) as server:
         model = {"OPENAI_API_KEY": "x", "OPENAI_BASE_URL": server.url}
@@ -63,7 +66,7 @@ def test_ctrl_c_saves_the_state_and_resume_ends_the_run(tmp_path: Path) -> None:
             text=True,
         )
         assert server.enough.wait(200)
-        process.send_signal(signal.SIGINT)
+        process.send_signal(stop)
         out, err = process.communicate()
         assert process.returncode == 130, err
         assert "memprobe resume t2" in err
