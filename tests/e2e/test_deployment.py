@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -22,6 +24,7 @@ from tests.e2e.support import (
     finish,
     kill_group,
     killed_at_end,
+    processes_with,
     until,
 )
 
@@ -145,6 +148,9 @@ def test_a_dead_worker_and_flow_are_called_crashed(fresh: Shell, tmp_path: Path)
             until(lambda: model.chats, "the flow asks its first question", 120)
             until(lambda: heartbeats(fresh), "the flow shows that it lives", 120)
             kill_group(process)
+            # The flow is in a process group of its own.
+            for pid in processes_with(fresh.env["MEMPROBE_RUNS"]):
+                os.kill(pid, signal.SIGKILL)
             finish(process)
         assert states(fresh) == ["RUNNING"]
         until(lambda: states(fresh) == ["CRASHED"], "the zombie is found", 200)
