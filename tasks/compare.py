@@ -98,7 +98,7 @@ FROM verdicts WHERE layer = ? AND status = 'scored'
 
 
 def _items(side: Side) -> tuple[list[ModeScores], dict[tuple[Any, ...], dict[Any, float]]]:
-    with connect(side.store, ("verdicts",)) as connection:
+    with connect(side.store, ("verdicts", "targets")) as connection:
         scores = mode_scores(connection, side.layer)
         rows = connection.execute(_ITEMS, [side.layer]).fetchall()
         if not scores:
@@ -238,7 +238,7 @@ def ranking(store: RunStore, layer: str = BASE) -> list[Ranking]:
     refusal names the systems and the reasons.
     """
     config = store.manifest.config
-    with connect(store, ("verdicts",)) as connection:
+    with connect(store, ("verdicts", "targets")) as connection:
         scores = mode_scores(connection, layer)
         reasons: dict[tuple[Any, ...], dict[str, int]] = {}
         for system, mode, k, reason, n in connection.execute(_REASONS, [layer]).fetchall():

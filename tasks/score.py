@@ -42,7 +42,7 @@ _UNIT = 2.0**40
 _DIGITS = 12
 """Stored digits; the last bits of a matrix product depend on the processor."""
 
-INPUTS = ("verdicts", "attributions", "episodes", "preference_scores", "memory_items")
+INPUTS = ("verdicts", "targets", "attributions", "episodes", "preference_scores", "memory_items")
 
 Mode = tuple[str, int | None]
 Rows = list[dict[str, Any]]
@@ -101,13 +101,25 @@ def _ratio(top: Floats, bottom: Floats) -> Floats:
     return out
 
 
+# A user whose unit broke off has no verdicts; its targets were attempted all the same.
 _VERDICTS = """
+WITH judged AS (FROM verdicts WHERE layer = ?),
+absent AS (
+    SELECT mode.*, people.user_id
+    FROM (SELECT DISTINCT system, access_mode, k FROM judged) mode
+    CROSS JOIN (SELECT DISTINCT user_id FROM targets) people
+    EXCEPT
+    SELECT DISTINCT system, access_mode, k, user_id FROM judged
+)
 SELECT system, access_mode, k, user_id, category,
        coalesce(sum(round(score * 1099511627776)::BIGINT) FILTER (status = 'scored'), 0)::BIGINT,
        count(*) FILTER (status = 'scored'),
        count(*)
-FROM verdicts
-WHERE layer = ?
+FROM judged
+GROUP BY ALL
+UNION ALL
+SELECT a.system, a.access_mode, a.k, a.user_id, t.category, 0, 0, count(*)
+FROM absent a JOIN targets t USING (user_id)
 GROUP BY ALL
 ORDER BY system, access_mode, k NULLS FIRST, user_id, category
 """

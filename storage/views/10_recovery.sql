@@ -1,19 +1,34 @@
 -- Recovery: B is the mean over users of the unweighted mean of a user's category means,
--- taken over scored items; `n_scored` of `n_total` items could be scored.
-CREATE VIEW user_recovery AS
-WITH by_category AS (
-    SELECT layer, system, access_mode, k, user_id, category,
-           avg(score) FILTER (status = 'scored') AS mean,
-           count(*) FILTER (status = 'scored') AS n_scored,
-           count(*) AS n_total
-    FROM verdicts
-    GROUP BY ALL
+-- taken over scored items; `n_scored` of `n_total` items could be scored. A user whose unit
+-- broke off has no verdicts; its targets were attempted all the same and count in `n_total`.
+CREATE VIEW absent_targets AS
+WITH absent AS (
+    SELECT mode.*, people.user_id
+    FROM (SELECT DISTINCT layer, system, access_mode, k FROM verdicts) mode
+    CROSS JOIN (SELECT DISTINCT user_id FROM targets) people
+    EXCEPT
+    SELECT DISTINCT layer, system, access_mode, k, user_id FROM verdicts
 )
+SELECT a.layer, a.system, a.access_mode, a.k, a.user_id, t.category, count(*) AS n
+FROM absent a JOIN targets t USING (user_id)
+GROUP BY ALL;
+
+CREATE VIEW user_categories AS
+SELECT layer, system, access_mode, k, user_id, category,
+       avg(score) FILTER (status = 'scored') AS mean,
+       count(*) FILTER (status = 'scored') AS n_scored,
+       count(*) AS n_total
+FROM verdicts
+GROUP BY ALL
+UNION ALL
+SELECT layer, system, access_mode, k, user_id, category, NULL, 0, n FROM absent_targets;
+
+CREATE VIEW user_recovery AS
 SELECT layer, system, access_mode, k, user_id,
        avg(mean) AS b,
        sum(n_scored)::BIGINT AS n_scored,
        sum(n_total)::BIGINT AS n_total
-FROM by_category
+FROM user_categories
 GROUP BY ALL;
 
 CREATE VIEW user_preference AS
@@ -81,18 +96,10 @@ CREATE VIEW recovery_summary AS
 SELECT * EXCLUDE (layer) FROM recovery_summary_layers WHERE layer = 'base';
 
 CREATE VIEW recovery_by_category_layers AS
-WITH by_user AS (
-    SELECT layer, system, access_mode, k, category, user_id,
-           avg(score) FILTER (status = 'scored') AS mean,
-           count(*) FILTER (status = 'scored') AS n_scored,
-           count(*) AS n_total
-    FROM verdicts
-    GROUP BY ALL
-)
 SELECT layer, system, access_mode, k, category, count(mean) AS n_users,
        sum(n_scored)::BIGINT AS n_scored, sum(n_total)::BIGINT AS n_total,
        avg(mean) AS b_mean, stddev_samp(mean) AS b_std
-FROM by_user
+FROM user_categories
 GROUP BY ALL
 ORDER BY layer, system, access_mode, k NULLS FIRST, category;
 

@@ -309,6 +309,7 @@ def _load(store: RunStore, ask: Ask) -> ReportData:
 _COLUMNS = {
     "verdicts": "system, user_id, epoch, layer, access_mode, k, category, dimension, score, "
     "status, reason",
+    "targets": "user_id, category, dimension",
     "episodes": "system, user_id, epoch, episode, category, dimension, end_reason, n_turns, "
     "status, reason",
     "preference_scores": "system, user_id, epoch, episode, turn, score, status, reason",

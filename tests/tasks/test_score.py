@@ -351,3 +351,21 @@ def test_gates_on_what_the_run_does_not_have(gated: RunStore, tmp_path: Path) ->
         check_gates(gated, ["recovery.retrieve@3.B>=0.5"])
     with pytest.raises(UsageError, match="memprobe score"):
         check_gates(new_run(tmp_path / "unscored"), ["recovery.B>=0.5"])
+
+
+def test_a_user_without_verdicts_counts_as_attempted(tmp_path: Path) -> None:
+    """A system that broke on one of two users was not measured in full, and is not ranked."""
+    run = new_run(tmp_path / "run", systems=("rag",))
+    for user in ("u1", "u2"):
+        row = {"user_id": user, "category": "c", "dimension": "d"}
+        target = {**row, "short": "s", "explanation": "e"}
+        run.commit(Unit("inputs", "", user), "f", {"targets": [target]})
+    commit_verdicts(run, [verdict("rag", "u1", "c", "d", score=1.0)])
+    result = score_run(run)
+    assert (result.n_scored, result.n_total) == (1, 2)
+    (row,) = query(run, "SELECT * FROM recovery_summary").dicts()
+    assert (row["n_users"], row["n_scored"], row["n_total"], row["b_mean"]) == (1, 1, 2, 1.0)
+    (row,) = query(run, "SELECT * FROM recovery_by_category").dicts()
+    assert (row["n_users"], row["n_scored"], row["n_total"]) == (1, 1, 2)
+    (ranked,) = ranking(run)
+    assert "rag 1/2 scored" in ranked.message
