@@ -32,7 +32,7 @@ IN_FLIGHT = RunConfig.model_fields["max_connections"].default
 
 
 def killed_run(home: Shell, model: Model, points: list[int], seed: int) -> tuple[int, int]:
-    """Run to the end through a kill at every point; gives kills and calls paid twice.
+    """Run to the end through a kill at every point; gives kills and calls in flight at them.
 
     A point counts the requests of one life of the process. Whatever the ledger
     held at a kill must never be asked again; what had been answered and not yet
@@ -74,7 +74,7 @@ def check_killed(shell: NewShell, clean: Clean, points: list[int], seed: int) ->
         assert kills == len(points)
         assert len({s.digest for s in model.chats}) == clean.calls
         assert len(model.chats) <= clean.calls + kills * IN_FLIGHT
-    print(f"{clean.calls} calls, {kills} kills, {twice} answers lost before they could be stored")
+    print(f"{clean.calls} calls, {kills} kills, {twice} calls were in flight at a kill")
     assert_same_tables(clean.run, home.runs / "killed")
     assert home.remote("killed").json["new_calls"] == 0
 
