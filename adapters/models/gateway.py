@@ -21,7 +21,7 @@ from adapters.models.prices import Price, price_of
 from adapters.models.provider import FaultKind, Provider, ProviderFault
 from adapters.models.questions import Question, Salt
 from adapters.models.retry import RetryPolicy
-from adapters.models.sender import Sender
+from adapters.models.sender import Sender, Ticket
 from memprobe.chat import ChatReply, ChatRequest
 from memprobe.config import RunConfig
 from memprobe.errors import BudgetExceeded, CallFailed
@@ -29,6 +29,15 @@ from memprobe.outcomes import Reason
 from memprobe.text import sanitize
 from memprobe.types import Asker, Role
 from storage.ledger import Ask, Ledger, LedgerEntry
+
+LANDING_S = 30.0
+"""How long a gateway that closes waits for answers that are on the wire."""
+
+
+def _seen(task: asyncio.Task[LedgerEntry]) -> None:
+    """Take note of how a flight ended that nobody waits for, so that asyncio does not complain."""
+    if not task.cancelled():
+        task.exception()
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +128,16 @@ class _Flight:
     """A question on its way, and how many wait for it."""
 
     task: asyncio.Task[LedgerEntry]
+    ticket: Ticket
     waiting: int = 0
+
+    def give_up(self) -> bool:
+        """Nobody wants the answer any more: no further attempt, but what was sent lands.
+
+        Tells whether the flight ended by it, so that nobody may join it.
+        """
+        self.ticket.wanted = False
+        return not self.ticket.sent and self.task.cancel()
 
 
 @dataclass(slots=True)
@@ -289,9 +307,11 @@ class Gateway:
         flight = self._flights.get(question.key)
         joined = flight is not None
         if flight is None:
-            task = asyncio.create_task(self._fly(question, asks))
-            flight = self._flights[question.key] = _Flight(task)
+            ticket = Ticket()
+            task = asyncio.create_task(self._fly(question, asks, ticket))
+            flight = self._flights[question.key] = _Flight(task, ticket)
         flight.waiting += 1
+        flight.ticket.wanted = True
         try:
             entry = await asyncio.shield(flight.task)
             self._tally.add(entry, joined)
@@ -303,21 +323,33 @@ class Gateway:
             raise CallFailed(failure.reason, failure.detail, question.key) from failure
         finally:
             flight.waiting -= 1
-            if flight.waiting == 0:
-                if self._flights.get(question.key) is flight:
+            if flight.waiting == 0 and not flight.task.done():
+                flight.task.add_done_callback(_seen)
+                if flight.give_up() and self._flights.get(question.key) is flight:
                     del self._flights[question.key]
-                # Nobody wants the answer any more: do not go on retrying for it.
-                flight.task.cancel()
 
-    async def _fly(self, question: Question, asks: _Asks) -> LedgerEntry:
+    async def _fly(self, question: Question, asks: _Asks, ticket: Ticket) -> LedgerEntry:
         provider = self.provider_of(question.model)
-        return await self._sender.send(
-            question, provider, lambda entry: asks.ended(asks.reading(entry), False)
-        )
+        try:
+            return await self._sender.send(
+                question, provider, lambda entry: asks.ended(asks.reading(entry), False), ticket
+            )
+        finally:
+            flight = self._flights.get(question.key)
+            if flight is not None and flight.ticket is ticket:
+                del self._flights[question.key]
 
     async def close(self) -> None:
-        """End what is in flight, release the providers; the ledger is the caller's."""
-        tasks = [flight.task for flight in self._flights.values()]
+        """Let what was sent land, for a while; then release the providers.
+
+        The ledger is the caller's and is closed after this.
+        """
+        flights = list(self._flights.values())
+        for flight in flights:
+            flight.give_up()
+        tasks = [flight.task for flight in flights]
+        if tasks:
+            await asyncio.wait(tasks, timeout=min(LANDING_S, self.config.call_timeout))
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)

@@ -47,6 +47,17 @@ class _Flight:
     last: ProviderFault | None = None
 
 
+@dataclass(slots=True)
+class Ticket:
+    """Whether anybody still waits for an answer, and whether its request is on the wire.
+
+    What is on the wire is paid for: it lands and is stored, wanted or not.
+    """
+
+    wanted: bool = True
+    sent: bool = False
+
+
 class Sender:
     """Sends questions and stores what comes back before anybody uses it."""
 
@@ -63,7 +74,11 @@ class Sender:
         self.new_calls = 0
 
     async def send(
-        self, question: Question, provider: Provider, asking: Callable[[LedgerEntry], Ask]
+        self,
+        question: Question,
+        provider: Provider,
+        asking: Callable[[LedgerEntry], Ask],
+        ticket: Ticket | None = None,
     ) -> LedgerEntry:
         """The stored completion; raises `CallFailed` when there is none to be had.
 
@@ -90,7 +105,9 @@ class Sender:
                     raise self._failed(question, flight, fault) from fault
                 latency = self._policy.clock() - begun
             else:
-                call, completion, latency = await self._remote(question, provider, flight)
+                call, completion, latency = await self._remote(
+                    question, provider, flight, ticket or Ticket()
+                )
             self.new_calls += 1
             entry = self._entry(question, call, completion, price, flight, latency)
             self._budget.pay(entry.cost_usd)
@@ -101,7 +118,7 @@ class Sender:
             return entry
 
     async def _remote(
-        self, question: Question, provider: Provider, flight: _Flight
+        self, question: Question, provider: Provider, flight: _Flight, ticket: Ticket
     ) -> tuple[CompletionCall, Completion, float]:
         policy = self._policy
         prefix = question.model.partition("/")[0]
@@ -112,11 +129,14 @@ class Sender:
         while True:
             queued = policy.clock()
             async with Slot(limit, urgency_of(question.role)) as slot:
+                if not ticket.wanted:
+                    raise asyncio.CancelledError
                 begun = policy.clock()
                 # Time spent queueing for a slot is our own doing and has no deadline.
                 flight.queue_s += begun - queued
                 flight.wait_s += begun - queued
                 call = self._call(question)
+                ticket.sent = True
                 try:
                     async with asyncio.timeout(timeout):
                         completion = await provider.complete(call)
@@ -126,6 +146,8 @@ class Sender:
                     fault = ProviderFault(FaultKind.TIMEOUT, f"no answer in {timeout:g} s")
                 except ProviderFault as error:
                     fault = error
+                # An answer stays on the wire until it is stored; a failed attempt is over.
+                ticket.sent = False
                 if fault.kind is FaultKind.RATE_LIMIT:
                     limit.overloaded(slot.generation)
             flight.last = fault

@@ -459,3 +459,40 @@ async def test_a_key_that_a_server_echoes_is_not_stored(
     reply = await gateway(opened, Scripted(echo)).ask(request(answer=None))
     assert reply.text == "You sent Bearer [redacted]; sk-ip this"
     opened.close()
+
+
+async def test_what_was_sent_lands_though_nobody_waits_any_more(tmp_path: Path) -> None:
+    """It is paid for: a stopped run must find it in the ledger instead of sending it again."""
+    ledger = Ledger.open(f"sqlite:///{tmp_path}/landing.sqlite")
+    gate = asyncio.Event()
+    slow = Scripted(gate=gate)
+    door = gateway(ledger, slow, model="openai/x")
+    asking = asyncio.create_task(door.ask(request()))
+    await slow.arrived.wait()
+    asking.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asking
+    closing = asyncio.create_task(door.close())
+    await asyncio.sleep(0)
+    gate.set()
+    await closing
+    assert door.new_calls == 1
+    again = gateway(ledger, Scripted(), model="openai/x")
+    assert (await again.ask(request())).replayed
+    await again.close()
+    ledger.close()
+
+
+async def test_a_question_asked_again_while_it_lands_gets_that_answer(ledger: Ledger) -> None:
+    gate = asyncio.Event()
+    slow = Scripted(gate=gate)
+    door = gateway(ledger, slow, model="openai/x")
+    asking = asyncio.create_task(door.ask(request()))
+    await slow.arrived.wait()
+    asking.cancel()
+    await asyncio.wait([asking])
+    second = asyncio.create_task(door.ask(request()))
+    await asyncio.sleep(0)
+    gate.set()
+    assert (await second).text
+    assert door.new_calls == 1
