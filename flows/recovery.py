@@ -24,8 +24,9 @@ from flows.outcome import RunResult, result_of
 from flows.runtime import Runtime
 from flows.units import Chain, chains, measured, progress_of
 from memprobe.config import RunConfig
-from memprobe.errors import BudgetExceeded, MemProbeError
+from memprobe.errors import BudgetExceeded, CallFailed, MemProbeError
 from memprobe.ids import slug
+from memprobe.outcomes import Reason, Unscored
 from memprobe.settings import load_settings
 from storage.catalog import build_catalog
 from storage.manifest import RunStatus
@@ -95,6 +96,7 @@ class Conductor:
         self.context = run.context
         self.name = run.context.config.name
         self.failures: list[str] = []
+        self.broken: dict[str, MemProbeError] = {}
         self.out_of_budget: BudgetExceeded | None = None
         self.slots = asyncio.Semaphore(MAX_CHAINS)
         self.ended = 0
@@ -139,6 +141,7 @@ class Conductor:
                 return False
             except MemProbeError as error:
                 self.failures.append(f"{unit.slug}: {error}")
+                self.broken[unit.slug] = error
                 return False
         progress.current().finish(stage, unit.system)
         return True
@@ -196,6 +199,8 @@ class Conductor:
                 rollout_task,
                 **place,
             )
+            if not rolled:
+                await self.give_up(chain, rollout.rollout_unit(*key))
             if not rolled or not await oracle_done:
                 return
             recovered, attributed = measured(self.context, chain)
@@ -204,10 +209,22 @@ class Conductor:
                 # Attributions of verdicts that are lost: both are made again.
                 store.reset(attributed[0])
             unit, mark = attributed
-            await self.unit("measure", unit, mark, measure_task, **place)
+            if not await self.unit("measure", unit, mark, measure_task, **place):
+                await self.give_up(chain, unit)
         self.ended += 1
         if self.ended % PACK == 0:
             await asyncio.to_thread(pack, self.context.store)
+
+    async def give_up(self, chain: Chain, unit: Unit) -> None:
+        """Leave rows that say why a broken chain was not measured; a stopped one has none."""
+        error = self.broken.get(unit.slug)
+        if error is None:
+            return
+        reason = error.reason if isinstance(error, CallFailed) else Reason.ADAPTER_ERROR
+        failure = Unscored(reason, str(error))
+        key = (chain.system, chain.user, chain.epoch)
+        await recover.give_up_user(self.context, *key, failure)
+        await attribute.attribute_user(self.context, *key)
 
     async def all(self) -> None:
         """Every unit of the run; failures of one chain leave the others alone."""

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pydantic import JsonValue
 
 import prompts
+from adapters.models.embedded.thresholds import identity
 from memprobe.chat import ChatModel
 from memprobe.config import RunConfig
 from memprobe.dataset import BankEntry, Dataset, User
@@ -81,11 +82,14 @@ def fingerprint(
     Covers the stage's code version, its prompts, the models of its roles, the
     data set, protocol and seed, and whatever the stage names in `inputs`.
     """
+    models = {role.value: context.config.model_of(role) for role in roles}
+    embedded = any(model.startswith("embedded/") for model in models.values())
     facts: dict[str, JsonValue] = {
         "stage": stage,
         "version": version,
         "prompts": [prompts.load(name).identity for name in prompt_names],
-        "models": {role.value: context.config.model_of(role) for role in roles},
+        "models": dict(models),
+        "embedded": identity() if embedded else "",
         "dataset": context.dataset.digest,
         "protocol": context.config.protocol.value,
         "seed": context.config.seed,

@@ -10,7 +10,7 @@
 
 MODE is `dump_all`, `retrieve` (every k) or `retrieve@K`; OP is >=, >, <= or <.
 Shares are in [0, 1]. A figure that is absent or could not be scored never meets
-its bound.
+its bound, nor does one whose coverage is under the run's `coverage_threshold`.
 """
 
 from __future__ import annotations
@@ -182,6 +182,7 @@ def check_gates(store: RunStore, expressions: Sequence[str]) -> list[GateResult]
     table = store.read("metrics", variant=score_unit().variant)
     if not table:
         raise UsageError(f"{store.name} has no metrics yet: run `memprobe score {store.name}`")
+    threshold = store.manifest.config.coverage_threshold
     results: list[GateResult] = []
     for gate in gates:
         rows = [
@@ -203,19 +204,23 @@ def check_gates(store: RunStore, expressions: Sequence[str]) -> list[GateResult]
         ]
         # A system that was named but has no such figure fails its gate instead of passing unseen.
         for key in chosen or [(gate.system or "", gate.access_mode, gate.k)]:
-            results.append(_judge(gate, key, by_key.get(key)))
+            results.append(_judge(gate, key, by_key.get(key), threshold))
     return results
 
 
-def _judge(gate: Gate, key: Key, row: dict[str, Any] | None) -> GateResult:
+def _judge(gate: Gate, key: Key, row: dict[str, Any] | None, threshold: float) -> GateResult:
     value = row["value"] if row else None
+    # A mean over the survivors says nothing of what could not be measured. Coverage itself
+    # is about just that, and the floor counts it as 0.
+    counted = row is None or gate.metric in ("coverage", "B_floor")
+    covered = counted or row["n_scored"] >= threshold * row["n_total"]
     return GateResult(
         gate=gate.text,
         figure=_figure(gate, key),
         value=value,
         op=gate.op,
         bound=gate.bound,
-        met=value is not None and _COMPARE[gate.op](value, gate.bound),
+        met=value is not None and covered and _COMPARE[gate.op](value, gate.bound),
         n_scored=row["n_scored"] if row else 0,
         n_total=row["n_total"] if row else 0,
     )

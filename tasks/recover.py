@@ -23,7 +23,7 @@ from memprobe.types import AccessMode, Category, MemoryItem, Protocol, Role, Sco
 from prompts.answers import JudgeAnswer, SlotFillAnswer
 from storage.runs import Unit
 from tasks.checkpoint import Checkpoints
-from tasks.commit import commit, is_partial
+from tasks.commit import commit, is_partial, is_there
 from tasks.context import RunContext, fingerprint
 from tasks.items import checked
 from tasks.rollout import rollout_fingerprint, rollout_unit, rollout_user
@@ -392,6 +392,38 @@ async def recover_user(context: RunContext, system: str, user_id: str, epoch: in
         partial=is_partial(context.store, roll, rolled),
     )
     return unit.slug
+
+
+async def give_up_user(
+    context: RunContext, system: str, user_id: str, epoch: int, failure: Unscored
+) -> None:
+    """Commit every target of a user as unscored, when its rollout or recovery broke off.
+
+    Without rows the user would leave the denominator, and the system be judged by
+    those that went well. The unit stays undone, so a resume measures it. Rows
+    that are there already stay.
+    """
+    unit = recover_unit(system, user_id, epoch)
+    mark = recover_fingerprint(context, system, user_id, epoch)
+    if is_there(context.store, unit, mark):
+        return
+    user = context.user(user_id)
+    recovery = _Recovery(context, system, user, epoch)
+    ways: list[tuple[AccessMode, int | None]] = []
+    if AccessMode.DUMP_ALL in context.config.access:
+        ways.append((AccessMode.DUMP_ALL, None))
+    if AccessMode.RETRIEVE in context.config.access and context.systems.card(system).retrieve:
+        ways += [(AccessMode.RETRIEVE, k) for k in context.config.k]
+    slots: Rows = []
+    verdicts: Rows = []
+    for mode, k in ways:
+        view = View(mode, k, (), failure)
+        views = {entry.dimension: view for _, entry in context.targets(user)}
+        slot_rows, verdict_rows = await recovery.view(views, mode, k)
+        slots += slot_rows
+        verdicts += verdict_rows
+    tables = {"slot_fills": slots, "verdicts": verdicts}
+    commit(context.store, unit, mark, tables, partial=True)
 
 
 def _unreadable(error: Exception) -> Unscored:

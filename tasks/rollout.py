@@ -298,21 +298,22 @@ async def rollout_user(context: RunContext, system: str, user_id: str, epoch: in
             await run.timed("save", number, saving)
         items = checked(system, await run.timed("dump", run.done, run.memory.dump()))
         preferences = await run.preference_table()
+        await asyncio.to_thread(
+            commit,
+            context.store,
+            unit,
+            mark,
+            {
+                "episodes": _with_preference_means(run.episodes, preferences),
+                "turns": run.turns,
+                "preference_scores": preferences,
+                "memory_items": _memory_rows(run.base(), items),
+                "operations": run.operations,
+            },
+        )
     finally:
+        # After the commit: a system that cannot be closed has been measured all the same.
         await run.close()
-    await asyncio.to_thread(
-        commit,
-        context.store,
-        unit,
-        mark,
-        {
-            "episodes": _with_preference_means(run.episodes, preferences),
-            "turns": run.turns,
-            "preference_scores": preferences,
-            "memory_items": _memory_rows(run.base(), items),
-            "operations": run.operations,
-        },
-    )
     return unit.slug
 
 

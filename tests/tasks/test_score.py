@@ -369,3 +369,16 @@ def test_a_user_without_verdicts_counts_as_attempted(tmp_path: Path) -> None:
     assert (row["n_users"], row["n_scored"], row["n_total"]) == (1, 1, 2)
     (ranked,) = ranking(run)
     assert "rag 1/2 scored" in ranked.message
+
+
+def test_a_mean_over_survivors_does_not_meet_a_gate(tmp_path: Path) -> None:
+    """Case errors-in-denominator: what was lost on the way cannot be gated away."""
+    run = new_run(tmp_path / "run", systems=("a",), access=("dump_all",))
+    rows = scores("a", 2, 1.0)
+    commit_verdicts(run, rows[:9] + [unscored(r, "adapter_error") for r in rows[9:]])
+    score_run(run)
+    (result,) = check_gates(run, ["recovery.dump_all.a.B>=0.5"])
+    assert result.value == 1.0
+    assert not result.met
+    (coverage,) = check_gates(run, ["recovery.dump_all.a.coverage>=0.4"])
+    assert coverage.met

@@ -15,13 +15,12 @@ from pydantic import BaseModel
 from adapters.models.embedded.reader import ExtractiveReader
 from adapters.models.embedded.scripted import Stage
 from adapters.models.embedded.similarity import SimilarityJudge
-from adapters.models.embedded.thresholds import thresholds
+from adapters.models.embedded.thresholds import identity, thresholds
 from adapters.models.minilm import MiniLM
 from adapters.models.provider import Completion, CompletionCall, FaultKind, ProviderFault
 from memprobe.dataset import Dataset
 from memprobe.types import Category, Role, Usage
 
-CODE_VERSION = 1
 MODELS = ("embedded/default", "embedded/scripted", "embedded/reader", "embedded/judge")
 
 
@@ -37,7 +36,7 @@ class EmbeddedProvider:
         self._stage = Stage(dataset.users, seed)
         self._judge = SimilarityJudge(embedder, cuts)
         self._reader = ExtractiveReader(embedder, dataset.pool, cuts)
-        self.salt = f"{CODE_VERSION}/{cuts.version}/{dataset.digest}/{seed}"
+        self.salt = f"{identity()}/{dataset.digest}/{seed}"
 
     async def complete(self, call: CompletionCall) -> Completion:
         """The answer of the role's player, as the text a language model would send."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from functools import cache
 from typing import Annotated
@@ -32,6 +33,16 @@ class Thresholds(Frozen):
     invitation: Cosine
     reader: Cosine
     provenance: dict[str, str]
+
+
+CODE_VERSION = 1
+"""Raised when a player, the reader or the judge answers differently for the same input."""
+
+
+def identity() -> str:
+    """What the embedded models' answers depend on beside their input: code and constants."""
+    digest = hashlib.sha256(thresholds().model_dump_json().encode()).hexdigest()
+    return f"{CODE_VERSION}/{digest[:16]}"
 
 
 @cache
