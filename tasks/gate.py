@@ -212,8 +212,8 @@ def _judge(gate: Gate, key: Key, row: dict[str, Any] | None, threshold: float) -
     value = row["value"] if row else None
     # A mean over the survivors says nothing of what could not be measured. Coverage itself
     # is about just that, and the floor counts it as 0.
-    counted = row is None or gate.metric in ("coverage", "B_floor")
-    covered = counted or row["n_scored"] >= threshold * row["n_total"]
+    n_scored, n_total = (row["n_scored"], row["n_total"]) if row else (0, 0)
+    covered = gate.metric in ("coverage", "B_floor") or n_scored >= threshold * n_total
     return GateResult(
         gate=gate.text,
         figure=_figure(gate, key),
@@ -221,6 +221,6 @@ def _judge(gate: Gate, key: Key, row: dict[str, Any] | None, threshold: float) -
         op=gate.op,
         bound=gate.bound,
         met=value is not None and covered and _COMPARE[gate.op](value, gate.bound),
-        n_scored=row["n_scored"] if row else 0,
-        n_total=row["n_total"] if row else 0,
+        n_scored=n_scored,
+        n_total=n_total,
     )
