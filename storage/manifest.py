@@ -121,6 +121,11 @@ class Manifest(Frozen):
             parent=parent,
         )
 
+    @property
+    def system_names(self) -> tuple[str, ...]:
+        """The systems as the tables call them; a path to a class goes by its slug there."""
+        return tuple(self.systems) or self.config.systems
+
     def to_bytes(self) -> bytes:
         """The manifest file's content."""
         return (self.model_dump_json(indent=2) + "\n").encode()

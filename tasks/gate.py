@@ -131,7 +131,7 @@ def _expected(store: RunStore, rows: Sequence[dict[str, Any]], gate: Gate) -> li
     manifest = store.manifest
     config = manifest.config
     planned: list[Key] = []
-    for system in config.systems:
+    for system in manifest.system_names:
         if gate.metric in ROLLOUT_METRICS:
             planned.append((system, None, None))
             continue
@@ -145,8 +145,8 @@ def _expected(store: RunStore, rows: Sequence[dict[str, Any]], gate: Gate) -> li
     return list(dict.fromkeys(planned + stored))
 
 
-def _unknown(gate: Gate, keys: Sequence[Key], config_systems: Sequence[str]) -> UsageError | None:
-    systems = sorted({key[0] for key in keys} | set(config_systems))
+def _unknown(gate: Gate, keys: Sequence[Key], named: Sequence[str]) -> UsageError | None:
+    systems = sorted({key[0] for key in keys} | set(named))
     if gate.system is not None and gate.system not in systems:
         return UsageError(
             f"{gate.text!r}: no system {gate.system!r} in this run; there are {', '.join(systems)}"
@@ -191,7 +191,7 @@ def check_gates(store: RunStore, expressions: Sequence[str]) -> list[GateResult]
             if row["metric"] == gate.metric and row["category"] == gate.category
         ]
         keys = _expected(store, rows, gate)
-        unknown = _unknown(gate, keys, store.manifest.config.systems)
+        unknown = _unknown(gate, keys, store.manifest.system_names)
         if unknown is not None:
             raise unknown
         by_key = {(row["system"], row["access_mode"], row["k"]): row for row in rows}

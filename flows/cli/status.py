@@ -66,7 +66,7 @@ def list_runs(resolved: Resolved) -> list[dict[str, Any]]:
                     "run": manifest.name,
                     "status": manifest.status.value,
                     "model": manifest.config.model,
-                    "systems": ",".join(manifest.config.systems),
+                    "systems": ",".join(manifest.system_names),
                     "units": done,
                     "updated": manifest.updated_at,
                 }
@@ -142,7 +142,7 @@ def _totals(manifest: Any) -> dict[tuple[str, str], int]:
             return {}
     else:
         users = config.users if isinstance(config.users, int) else len(config.users)
-    systems = list(manifest.systems) or list(config.systems)
+    systems = list(manifest.system_names)
     totals = {
         (stage, system): users * config.epochs
         for stage in ("rollout", "recover", "attribute")

@@ -269,7 +269,7 @@ def load(store: RunStore) -> ReportData:
 
 def _load(store: RunStore, ask: Ask) -> ReportData:
     manifest = store.reload_manifest()
-    order = {name: place for place, name in enumerate(manifest.config.systems)}
+    order = {name: place for place, name in enumerate(manifest.system_names)}
     summary = ask("select * from recovery_summary")
     refused = refusals(summary, manifest.config.coverage_threshold)
 
