@@ -361,7 +361,10 @@ class RunStore:
 
     def _part(self, path: str) -> pa.Table:
         try:
-            return pq.read_table(io.BytesIO(self._files.read(path)))
+            # Without Arrow's pools: parts are small, and a pool that is still starting a
+            # thread when a short command ends takes the process down with it.
+            with pq.ParquetFile(io.BytesIO(self._files.read(path)), pre_buffer=False) as file:
+                return file.read(use_threads=False)
         except (pa.ArrowException, OSError) as error:
             raise StorageError(f"{self.location}/{path} cannot be read: {error}") from error
 
