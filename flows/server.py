@@ -124,6 +124,9 @@ def start(home: Path, port: int | None = None) -> tuple[Server, subprocess.Popen
             stdout=out,
             stderr=subprocess.STDOUT,
             preexec_fn=_die_with_parent if sys.platform == "linux" else None,
+            # Ctrl-C goes to the whole group of a terminal; the server must outlast the run
+            # that is saving its state.
+            start_new_session=True,
         )
     deadline = time.monotonic() + STARTUP_TIMEOUT_S
     while time.monotonic() < deadline:

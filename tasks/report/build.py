@@ -21,7 +21,7 @@ from markupsafe import Markup
 from memprobe.text import sanitize
 from storage.runs import RunStore
 from tasks.report import cases, charts, sections
-from tasks.report.data import ReportData, load, verdict_notice, warnings, way_name
+from tasks.report.data import ReportData, counted, load, verdict_notice, warnings, way_name
 from tasks.report.tables import WRITERS, Table, md, to_markdown
 
 FOLDER = "report"
@@ -132,6 +132,7 @@ def _page(data: ReportData, tables: Mapping[str, Table], book: cases.CaseBook) -
         notice=verdict_notice(manifest),
         warnings=warnings(data),
         sections=_SECTIONS,
+        counted=counted,
         n_users=len(data.users),
         n_targets=data.n_targets,
         systems=data.systems,

@@ -147,7 +147,10 @@ def heat_map(data: ReportData) -> Chart | None:
         "colorbar": {"title": {"text": "mean"}, "thickness": 12},
     }
     figure = _figure(
-        [trace], yaxis={"type": "category", "autorange": "reversed"}, xaxis={"side": "top"}
+        [trace],
+        yaxis={"type": "category", "autorange": "reversed"},
+        xaxis={"side": "top"},
+        margin={"t": 72, "b": 12},
     )
     return Chart(
         "heat",
@@ -160,9 +163,10 @@ def heat_map(data: ReportData) -> Chart | None:
 
 
 def slope(data: ReportData) -> Chart | None:
-    """Whole store against top-k: what retrieval loses."""
+    """Whole store against the deepest top-k: what retrieval loses."""
     whole = {r["system"]: r for r in data.summary if r["access_mode"] == AccessMode.DUMP_ALL.value}
-    depths = sorted({k for _, k in data.ways if k is not None})[-1:]
+    measured = sorted({k for _, k in data.ways if k is not None})
+    depths = measured[-1:]
     traces = []
     for place, system in enumerate(data.systems):
         points = [("whole store", whole.get(system))]
@@ -197,10 +201,13 @@ def slope(data: ReportData) -> Chart | None:
         yaxis=_SHARE_AXIS,
         xaxis={"type": "category", "categoryorder": "array", "categoryarray": order},
     )
+    title = f"Whole store against top-{depths[0]}"
+    if len(measured) > 1:
+        title += f", the largest k of {', '.join(map(str, measured))}"
     return Chart(
         "slope",
-        "Whole store against top-k",
-        "Score when the whole store is read, and when the most items are retrieved.",
+        title,
+        f"Score when the whole store is read, and when at most {depths[0]} items are retrieved.",
         figure,
         "headline",
         380,

@@ -95,6 +95,11 @@ select count(*) as n, count(*) filter (where can_invite) as can_invite,
 """
 
 
+def counted(n: int, noun: str) -> str:
+    """A number with its noun, e.g. `1 user` or `8 users`."""
+    return f"{n} {noun}" if n == 1 else f"{n} {noun}s"
+
+
 TARGETS = """
 select count(*) as n from (select distinct user_id, category, dimension from verdicts)
 """
@@ -122,7 +127,7 @@ class Comparison:
     @property
     def says(self) -> str:
         """What the data carry, and no more."""
-        figures = f"{self.difference:+.3f} [{self.lo:.3f}, {self.hi:.3f}], {self.users} users"
+        figures = f"{self.difference:+.3f} [{self.lo:.3f}, {self.hi:.3f}], {counted(self.users, 'user')}"
         if not self.shown:
             return f"{self.better} and {self.other}: {_OVERLAP} ({figures})"
         return f"{self.better} recovers more than {self.other} ({figures})"

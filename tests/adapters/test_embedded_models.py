@@ -176,6 +176,21 @@ async def test_reader_says_unknown_without_a_statement(
     assert answer.label == "unknown"
 
 
+@pytest.mark.parametrize(
+    ("memories", "reason"),
+    [
+        ([], "the memory is empty"),
+        (["Agent: Tell me more."], "the only item is not a statement of the user"),
+        (["Agent: Tell me more."] * 5, "none of the 5 items is a statement of the user"),
+    ],
+)
+async def test_reader_tells_an_empty_memory_from_one_without_the_users_words(
+    reader: ExtractiveReader, memories: list[str], reason: str
+) -> None:
+    answer = await reader.fill(memories, Category.SKILL, "time_management_skill")
+    assert (answer.label, answer.reason) == ("unknown", reason)
+
+
 async def test_reader_ignores_what_the_assistant_said(reader: ExtractiveReader) -> None:
     said = "I plan my whole week in an hour grid and never miss a deadline."
     quiet = "User: The soup was cold yesterday."

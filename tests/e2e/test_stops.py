@@ -76,7 +76,8 @@ def test_a_signal_saves_the_state_and_frees_the_lock(
     with Model(latency=0.05) as model:
         home = shell("home", **model.env)
         process = home.start(*REMOTE, *SMALL, "--run", "t", "--json")
-        model.at(clean.calls // 2, lambda: process.send_signal(getattr(signal, name)))
+        # To the whole group, as a terminal does it: the Prefect server must outlast the run.
+        model.at(clean.calls // 2, lambda: os.killpg(process.pid, getattr(signal, name)))
         try:
             done = finish(process)
         finally:
@@ -92,7 +93,9 @@ def test_a_signal_saves_the_state_and_frees_the_lock(
         finished = {s.digest for s in model.chats if s.sent}
         resumed = home.run("resume", "t", "--json")
         assert resumed.code == 0, resumed.err
-        # Only what was on its way when the signal came is asked again.
-        assert len(finished & {s.digest for s in model.chats[before:]}) <= 64
+        # After Ctrl-C what was on the wire has landed and is not asked again. SIGTERM goes
+        # through Prefect's own handler, which leaves no time for that.
+        on_the_wire = 0 if name == "SIGINT" else 64
+        assert len(finished & {s.digest for s in model.chats[before:]}) <= on_the_wire
         assert 0 < resumed.json["new_calls"] < clean.calls
     assert_same_tables(clean.run, home.runs / "t")

@@ -205,6 +205,52 @@ def test_filters_narrow_the_list_and_the_keyboard_walks_it(chromium: Any, report
     visit.context.close()
 
 
+def test_a_linked_case_is_in_view_in_the_list(chromium: Any, report: Path) -> None:
+    visit = Visit(chromium, report, "#user_002/preference_memory_4/rag/retrieve%405")
+    visit.text()
+    in_view = """() => {
+      const box = document.querySelector(".list").getBoundingClientRect();
+      const entry = document.querySelector("#case-list a[aria-current]").getBoundingClientRect();
+      return entry.top >= box.top && entry.bottom <= box.bottom;
+    }"""
+    assert visit.page.locator("#case-list a").count() > 500
+    assert visit.page.evaluate(in_view)
+    visit.page.evaluate("location.hash = '#user_000/skill_memory_1/rag/retrieve%405'")
+    visit.page.locator("#case", has_text="for user_000").wait_for()
+    assert visit.page.evaluate(in_view)
+    visit.context.close()
+
+
+@pytest.mark.parametrize("anchor", ["#cases", "#trust", "#user_001/skill_memory_1/rag/dump_all"])
+def test_an_address_lands_on_its_section_after_the_charts_are_drawn(
+    chromium: Any, report: Path, anchor: str
+) -> None:
+    visit = Visit(chromium, report, anchor)
+    place = "cases" if "/" in anchor else anchor[1:]
+    top = f"document.getElementById('{place}').getBoundingClientRect().top"
+    assert abs(visit.page.evaluate(top)) < 20
+    visit.context.close()
+
+
+def test_the_toolbar_covers_no_label_and_the_heat_map_fills_its_place(
+    chromium: Any, report: Path
+) -> None:
+    visit = Visit(chromium, report)
+    heat = visit.page.locator("[data-chart=heat]")
+    bar = heat.locator(".modebar").bounding_box()
+    labels = [tick.bounding_box() for tick in heat.locator(".xtick text").all()]
+    assert bar is not None
+    assert len(labels) == 5
+    for box in labels:
+        assert box is not None
+        assert box["y"] >= bar["y"] + bar["height"]
+    whole, cells = heat.bounding_box(), heat.locator(".heatmaplayer image").bounding_box()
+    assert whole is not None
+    assert cells is not None
+    assert whole["y"] + whole["height"] - cells["y"] - cells["height"] < 30
+    visit.context.close()
+
+
 @pytest.mark.parametrize("theme", ["light", "dark"])
 @pytest.mark.parametrize("width", [360, 1400])
 def test_nothing_sticks_out_at_any_width(

@@ -48,6 +48,14 @@ def statements(memories: Sequence[str]) -> list[tuple[int, str]]:
     return [(i, text) for i, text in found if any(char.isalnum() for char in text)]
 
 
+def _nothing_said(n_items: int) -> str:
+    if n_items == 0:
+        return "the memory is empty"
+    if n_items == 1:
+        return "the only item is not a statement of the user"
+    return f"none of the {n_items} items is a statement of the user"
+
+
 def cue(category: Category, text: str) -> float:
     """How much the form of a statement fits the category, 0 or 1."""
     if category is Category.EPISODIC:
@@ -88,7 +96,7 @@ class ExtractiveReader:
             for text in dict.fromkeys([statement, *sentences(statement)])
         ]
         if not candidates:
-            return SlotFillAnswer(label="unknown", reason="the memory holds no statement")
+            return SlotFillAnswer(label="unknown", reason=_nothing_said(len(memories)))
         texts = [c.text for c in candidates]
         near = np.einsum(
             "id,jd->ij",

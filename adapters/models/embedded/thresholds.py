@@ -35,7 +35,7 @@ class Thresholds(Frozen):
     provenance: dict[str, str]
 
 
-CODE_VERSION = 1
+CODE_VERSION = 2
 """Raised when a player, the reader or the judge answers differently for the same input."""
 
 

@@ -4,6 +4,7 @@
 (() => {
   const page = JSON.parse(document.getElementById("page-data").textContent);
   const PAGE_SIZE = 100;
+  const FAR = 1000;
   const SHOWN_ITEMS = 50;
   const form = document.getElementById("filters");
   const list = document.getElementById("case-list");
@@ -16,6 +17,8 @@
   let shown = 0;
   let open = -1;
   let request = 0;
+
+  const counted = (n, noun) => `${n.toLocaleString("en")} ${noun}${n === 1 ? "" : "s"}`;
 
   // --- elements ------------------------------------------------------------
   function el(tag, options = {}, ...children) {
@@ -98,7 +101,7 @@
       if (!scoreFits(index.score[i], score)) continue;
       matches.push(i);
     }
-    count.textContent = `${matches.length.toLocaleString("en")} of ${index.u.length.toLocaleString("en")} cases`;
+    count.textContent = `${matches.length.toLocaleString("en")} of ${counted(index.u.length, "case")}`;
     list.replaceChildren();
     shown = 0;
     extend();
@@ -124,6 +127,25 @@
     if (matches.length === 0) list.append(el("li", { class: "empty", text: "No case has all of these." }));
   }
 
+  function reveal(i) {
+    let at = matches.indexOf(i);
+    if (at < 0) return;
+    if (at >= shown + FAR) {
+      // A list of one user in place of thousands of entries above the one wanted.
+      form.elements.user.value = String(index.u[i]);
+      apply();
+      at = matches.indexOf(i);
+    }
+    while (shown <= at) extend();
+    // The list's own scrolling only: scrollIntoView would move the page as well.
+    const box = list.parentElement;
+    const frame = box.getBoundingClientRect();
+    const entry = list.querySelector(`[data-case="${i}"]`).getBoundingClientRect();
+    if (entry.top < frame.top || entry.bottom > frame.bottom) {
+      box.scrollTop += entry.top - frame.top - (frame.height - entry.height) / 2;
+    }
+  }
+
   // --- one case ------------------------------------------------------------
   function highlighted(text, evidence) {
     const at = evidence ? text.indexOf(evidence) : -1;
@@ -144,7 +166,7 @@
         el("b", { text: `User (${turn.feedback})` }), highlighted(turn.user || "", evidence), callLine("call", turn.user_call),
         preferences(turn.preferences)));
     });
-    box.append(el("p", { class: "meta", text: `${episode.time} · ${episode.turns.length} turns · ended: ${episode.end || "not finished"}` }));
+    box.append(el("p", { class: "meta", text: `${episode.time} · ${counted(episode.turns.length, "turn")} · ended: ${episode.end || "not finished"}` }));
     const broken = unmeasured(episode);
     if (broken) box.append(broken);
     return box;
@@ -191,9 +213,9 @@
     const day = episode && episode.time ? episode.time.slice(0, 10) : null;
     const near = day ? items.filter((item) => item.time && item.time.slice(0, 10) === day) : [];
     if (near.length > 0) {
-      box.append(el("p", { class: "meta", text: `${near.length} of ${items.length} items date from the day of this target's episode:` }), itemList(near));
+      box.append(el("p", { class: "meta", text: `From ${counted(items.length, "item")}, ${near.length} of the day of this target's episode:` }), itemList(near));
     } else {
-      box.append(el("p", { class: "meta", text: `${items.length} items; none is dated on the day of this target's episode.` }));
+      box.append(el("p", { class: "meta", text: `${counted(items.length, "item")}; none is dated on the day of this target's episode.` }));
     }
     const search = el("input", { type: "search", "aria-label": "Search the store", placeholder: "Search the store" });
     const found = el("div");
@@ -202,7 +224,7 @@
       found.replaceChildren(itemList(items.filter((item) => item.text.toLowerCase().includes(word))));
     };
     search.addEventListener("input", fill);
-    const all = el("details", {}, el("summary", { text: `The whole store, ${items.length} items` }), search, found);
+    const all = el("details", {}, el("summary", { text: `The whole store, ${counted(items.length, "item")}` }), search, found);
     all.addEventListener("toggle", () => { if (all.open && !found.hasChildNodes()) fill(); });
     box.append(all);
     return box;
@@ -267,7 +289,7 @@
         el("p", { class: "score", text: scoreText(verdict.score) }), prose(verdict.why),
         unmeasured(verdict), el("p", { class: "meta", dir: "auto", text: `judged by ${verdict.model || "nobody"}` })),
       section("Slot-fill", prose(slot.label === null || slot.label === undefined ? "no answer" : slot.label), prose(slot.why),
-        unmeasured(slot), el("p", { class: "meta", text: `${slot.n_items ?? 0} items, about ${slot.prompt_tokens ?? 0} tokens of memory` })),
+        unmeasured(slot), el("p", { class: "meta", text: `${counted(slot.n_items ?? 0, "item")}, about ${counted(slot.prompt_tokens ?? 0, "token")} of memory` })),
       section("Attribution", attributionNode(item.attribution, target.oracle)),
       section("Retrieved", retrieved(store, item)),
       section("Transcript", transcript(episode, item.attribution && item.attribution.evidence)),
@@ -289,6 +311,7 @@
 
   async function show(i) {
     open = i;
+    reveal(i);
     request += 1;
     const mine = request;
     list.querySelector("[aria-current]")?.removeAttribute("aria-current");
@@ -346,6 +369,19 @@
   more.addEventListener("click", extend);
   window.addEventListener("hashchange", follow);
 
+  // Charts and the case list change the height of what lies above an address, so
+  // the browser's own jump lands off; a reader who has moved already is left alone.
+  let moved = performance.getEntriesByType("navigation")[0]?.type !== "navigate";
+  for (const kind of ["wheel", "touchmove", "pointerdown", "keydown"]) {
+    window.addEventListener(kind, () => { moved = true; }, { once: true, passive: true });
+  }
+
+  function settle() {
+    const [id, dimension] = parts();
+    const place = document.getElementById(dimension === undefined ? id : "cases");
+    if (place && !moved) place.scrollIntoView({ behavior: "instant" });
+  }
+
   async function start() {
     index = await inflate("case-index");
     options("user", "all users", index.users);
@@ -360,6 +396,8 @@
     document.getElementById("browser").hidden = false;
     apply();
     follow();
+    await chartsDrawn;
+    settle();
     document.documentElement.dataset.cases = "ready";
   }
 

@@ -1,7 +1,7 @@
 "use strict";
 // Charts: figures come from the page's data, colours from here, so that light,
 // dark and print each have a palette told apart without colour vision.
-(() => {
+const chartsDrawn = (() => {
   const page = JSON.parse(document.getElementById("page-data").textContent);
   const dark = window.matchMedia("(prefers-color-scheme: dark)");
   const narrow = window.matchMedia("(max-width: 52rem)");
@@ -37,7 +37,9 @@
       paper_bgcolor: "rgba(0,0,0,0)",
       plot_bgcolor: "rgba(0,0,0,0)",
       font: { family: getComputedStyle(document.body).fontFamily, size: narrow.matches ? 11 : 13, color: ink },
-      margin: { l: 10, r: 14, t: 30, b: 96 },
+      // The toolbar has the top of the margin to itself.
+      margin: { l: 10, r: 14, t: 40, b: 96, ...copy.layout.margin },
+      modebar: { bgcolor: "rgba(0,0,0,0)", color: ink, activecolor: palette[0] },
       legend: { orientation: "h", x: 0, y: 0, yref: "container", yanchor: "bottom" },
       hoverlabel: { align: "left" },
       xaxis: { ...axis, ...copy.layout.xaxis },
@@ -47,20 +49,22 @@
   }
 
   function draw(theme) {
-    for (const place of document.querySelectorAll("[data-chart]")) {
+    return Promise.all([...document.querySelectorAll("[data-chart]")].map((place) => {
       const figure = themed(page.charts[place.dataset.chart], Number(place.dataset.height), theme);
-      window.Plotly.react(place, figure.data, figure.layout, {
+      return window.Plotly.react(place, figure.data, figure.layout, {
         responsive: true,
+        displayModeBar: "hover",
         displaylogo: false,
         modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d", "zoomIn2d", "zoomOut2d"],
       });
-    }
+    }));
   }
 
   const current = () => (dark.matches ? "dark" : "light");
-  draw(current());
+  const drawn = draw(current());
   dark.addEventListener("change", () => draw(current()));
   narrow.addEventListener("change", () => draw(current()));
   window.addEventListener("beforeprint", () => draw("light"));
   window.addEventListener("afterprint", () => draw(current()));
+  return drawn;
 })();
