@@ -16,6 +16,10 @@ from memprobe.types import Category, Frozen
 from memprobe.validation import sentence_count, validate_dataset
 
 CARD_FORMAT = "memprobe.recovery.card/1"
+PLANTED = (
+    "Planted tasks are wrong on purpose, so that every attribution label occurs: a `poor_task` "
+    "cannot invite its target, a `withheld` one has a user who never lets it show. "
+)
 
 
 class Spread(Frozen):
@@ -160,14 +164,15 @@ def _table(head: list[str], rows: Iterable[list[object]]) -> list[str]:
     return lines + [f"| {' | '.join(_cell(c) for c in row)} |" for row in rows] + [""]
 
 
-def render_card(card: Card) -> str:
-    """The card as Markdown; ends with a line break."""
+def render_card(card: Card, name: str = "recovery") -> str:
+    """The card as Markdown, titled by the data set's name; ends with a line break."""
     kinds = sorted({k for u in card.users for k in u.planted})
     lines = [
-        "# Data set card: recovery",
+        f"# Data set card: {_cell(name)}",
         "",
         "Invented users, each with a persona, a hidden bank of targets and one leak-controlled "
-        "task a target. No text is about a real person. Rebuild with `python -m tasks.card`.",
+        "task a target. No text is about a real person. Rebuild with "
+        "`python -m tasks.card FOLDER`.",
         "",
         f"- Content: sha256 `{card.digest}` (users in id order and the pool)",
         f"- Size: {len(card.users)} users, {sum(sum(u.targets.values()) for u in card.users)} "
@@ -189,9 +194,8 @@ def render_card(card: Card) -> str:
         ),
         "## Targets and tasks",
         "",
-        "Planted tasks are wrong on purpose, so that every attribution label occurs: a "
-        "`poor_task` cannot invite its target, a `withheld` one has a user who never lets it "
-        "show. `fishing` counts verdicts of the blind critic, over all drafts.",
+        (PLANTED if kinds else "")
+        + "`fishing` counts verdicts of the blind critic, over all drafts.",
         "",
         *_table(
             [

@@ -16,7 +16,7 @@ def write_card(folder: Path) -> str:
     card = build_card(load_dataset(folder))
     files = LocalFiles(folder)
     files.write("card.json", f"{card.model_dump_json(indent=1)}\n".encode())
-    files.write("CARD.md", render_card(card).encode())
+    files.write("CARD.md", render_card(card, folder.resolve().name).encode())
     return card.digest
 
 
