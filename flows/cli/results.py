@@ -27,7 +27,7 @@ def register(app: typer.Typer) -> None:
 
 @with_settings()
 def report(resolved: Resolved, run: RunName, json_output: Json = False) -> None:
-    """Build the report of what a run has so far and print its path.
+    """Build the report of what a run has so far; print its summary, then its path.
 
     Example: `memprobe report t1`
     """
