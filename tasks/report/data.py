@@ -313,19 +313,20 @@ def _load(store: RunStore, ask: Ask) -> ReportData:
 
 _COLUMNS = {
     "verdicts": "system, user_id, epoch, layer, access_mode, k, category, dimension, score, "
-    "status, reason",
+    "status, reason, detail",
     "targets": "user_id, category, dimension",
     "episodes": "system, user_id, epoch, episode, category, dimension, end_reason, n_turns, "
-    "status, reason",
-    "preference_scores": "system, user_id, epoch, episode, turn, score, status, reason",
+    "status, reason, detail",
+    "preference_scores": "system, user_id, epoch, episode, turn, score, status, reason, detail",
     "memory_items": "system, user_id, epoch, seq, chars, md5(content) as content",
     "retrievals": "system, user_id, epoch, category, dimension, rank, md5(content) as content",
     "slot_fills": "system, user_id, layer, access_mode, k, n_items, prompt_tokens",
-    "attributions": "system, user_id, epoch, layer, access_mode, k, label, status, reason",
-    "oracle_verdicts": "user_id, category, dimension, can_invite, status, reason",
+    "attributions": "system, user_id, epoch, layer, access_mode, k, label, status, "
+    "reason, detail",
+    "oracle_verdicts": "user_id, category, dimension, can_invite, status, reason, detail",
     "judge_checks": "*",
     "operations": "*",
-    "calls": "* exclude (item, detail)",
+    "calls": "* exclude (item)",
     "metrics": "*",
 }
 

@@ -206,14 +206,14 @@ def test_filters_narrow_the_list_and_the_keyboard_walks_it(chromium: Any, report
 
 
 def test_a_linked_case_is_in_view_in_the_list(chromium: Any, report: Path) -> None:
-    visit = Visit(chromium, report, "#user_002/preference_memory_4/rag/retrieve%405")
+    visit = Visit(chromium, report, "#user_002/assistance_preference_4/rag/retrieve%405")
     visit.text()
     in_view = """() => {
       const box = document.querySelector(".list").getBoundingClientRect();
       const entry = document.querySelector("#case-list a[aria-current]").getBoundingClientRect();
       return entry.top >= box.top && entry.bottom <= box.bottom;
     }"""
-    assert visit.page.locator("#case-list a").count() > 500
+    assert visit.page.locator("#case-list a").count() > 100
     assert visit.page.evaluate(in_view)
     visit.page.evaluate("location.hash = '#user_000/skill_memory_1/rag/retrieve%405'")
     visit.page.locator("#case", has_text="for user_000").wait_for()

@@ -119,6 +119,29 @@ def test_overlapping_systems_show_no_difference() -> None:
     assert "more than" not in only.says
 
 
+@pytest.mark.parametrize(
+    ("ks", "title"),
+    [
+        ((5,), "Whole store against top-5"),
+        ((1, 5, 10), "Whole store against top-10, the largest k of 1, 5, 10"),
+    ],
+)
+def test_the_slope_says_which_k_it_shows(tmp_path: Path, ks: tuple[int, ...], title: str) -> None:
+    data = load(make_run(tmp_path / "run", users=1, ks=ks))
+    (slope,) = [chart for chart in all_charts(data) if chart.id == "slope"]
+    assert slope.title == title
+    assert all(f"top-{ks[-1]}" in trace["x"] for trace in slope.figure["data"])
+
+
+def test_one_of_a_thing_is_not_counted_as_many(tmp_path: Path) -> None:
+    store = make_run(tmp_path / "run", users=1, systems=("rag",))
+    page = build_report(store).read_text(encoding="utf-8")
+    assert "1 user, 31 targets, 1 system:" in page
+    visible = page[page.index("<body>") : page.index("<script")]
+    assert "1 users" not in visible
+    assert "The only user is here." in visible
+
+
 def test_a_clear_difference_names_the_better_first() -> None:
     rows = [
         {"system": s, "access_mode": "dump_all", "k": None, "user_id": f"u{n}", "b": b + n / 100}
