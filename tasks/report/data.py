@@ -127,7 +127,9 @@ class Comparison:
     @property
     def says(self) -> str:
         """What the data carry, and no more."""
-        figures = f"{self.difference:+.3f} [{self.lo:.3f}, {self.hi:.3f}], {counted(self.users, 'user')}"
+        figures = (
+            f"{self.difference:+.3f} [{self.lo:.3f}, {self.hi:.3f}], {counted(self.users, 'user')}"
+        )
         if not self.shown:
             return f"{self.better} and {self.other}: {_OVERLAP} ({figures})"
         return f"{self.better} recovers more than {self.other} ({figures})"
@@ -321,8 +323,7 @@ _COLUMNS = {
     "memory_items": "system, user_id, epoch, seq, chars, md5(content) as content",
     "retrievals": "system, user_id, epoch, category, dimension, rank, md5(content) as content",
     "slot_fills": "system, user_id, layer, access_mode, k, n_items, prompt_tokens",
-    "attributions": "system, user_id, epoch, layer, access_mode, k, label, status, "
-    "reason, detail",
+    "attributions": "system, user_id, epoch, layer, access_mode, k, label, status, reason, detail",
     "oracle_verdicts": "user_id, category, dimension, can_invite, status, reason, detail",
     "judge_checks": "*",
     "operations": "*",
