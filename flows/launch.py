@@ -13,14 +13,16 @@ from typing import Any
 from flows import progress as progress_module
 from flows import server
 from flows.outcome import RunResult, result_of
+from flows.preflight import check_models, roles_of_run
 from flows.progress import Progress
-from flows.runtime import opened
+from flows.runtime import opened, run_location
 from flows.units import partial_units, progress_of
 from memprobe.config import RunConfig
 from memprobe.errors import MissingPrerequisite
 from memprobe.settings import Settings
 from memprobe.types import Role
 from storage.manifest import RunStatus
+from storage.runs import RunStore
 
 
 async def finished(config: RunConfig, settings: Settings) -> RunResult | None:
@@ -95,13 +97,25 @@ def run_recovery(config: RunConfig, settings: Settings, progress: Progress) -> R
     Raises `KeyboardInterrupt` on Ctrl-C or SIGTERM after the state is saved.
     """
     progress_module.install(progress)
+    # A new run that cannot go on must leave no folder; a finished one needs no model.
+    known = RunStore.exists(run_location(settings.runs, config.name))
+    if not known:
+        check_models(config, roles_of_run(config))
     progress.say("looking for finished units")
     result = asyncio.run(finished(config, settings))
     if result is not None:
         return result
+    if known:
+        check_models(config, roles_of_run(config))
     if settings.no_server and not server.given():
         raise MissingPrerequisite(
             "--no-server is set and PREFECT_API_URL is not: set it to a running server's API"
+        )
+    address = server.given()
+    if address and not server.healthy(address, timeout=10.0):
+        raise MissingPrerequisite(
+            f"PREFECT_API_URL is {address}, and no server answers there; start one with "
+            "`memprobe up`, or unset the variable: a run then starts its own"
         )
     threading.Thread(target=_warm, args=(config,), name="warm", daemon=True).start()
     progress.say("starting the Prefect server")

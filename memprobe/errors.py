@@ -79,6 +79,8 @@ class BudgetExceeded(CallFailed):
 
     def __init__(self, detail: str) -> None:
         super().__init__(Reason.PROVIDER_ERROR, detail)
+        # No provider failed: the text is the limit's own.
+        self.args = (detail,)
 
 
 class StorageError(MemProbeError):

@@ -33,6 +33,11 @@ def load_litellm() -> Any:
         os.environ.setdefault("TIKTOKEN_CACHE_DIR", str(folder))
     # litellm loads parts of itself later on, so this cannot be limited to the import.
     warnings.filterwarnings("ignore", message=".*`ReadOnly` qualifier", category=UserWarning)
+    # litellm makes its coroutine on another thread; a call that is cancelled there, e.g. at the
+    # cost limit, was not sent, and nothing of it is left to await.
+    warnings.filterwarnings(
+        "ignore", message=r"coroutine '.*acompletion' was never awaited", category=RuntimeWarning
+    )
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")

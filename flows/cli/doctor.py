@@ -179,7 +179,10 @@ def _server(resolved: Resolved) -> str:
     given = os.environ.get("PREFECT_API_URL")
     if given:
         if not server.healthy(given, timeout=5.0):
-            raise RuntimeError(f"no server answers at PREFECT_API_URL {given}")
+            raise RuntimeError(
+                f"no server answers at PREFECT_API_URL {given}: "
+                "start one with `memprobe up`, or unset the variable"
+            )
         return f"{given} answers"
     if resolved.settings.no_server:
         raise RuntimeError("--no-server is set and PREFECT_API_URL is not")

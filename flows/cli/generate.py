@@ -12,6 +12,7 @@ import typer
 from flows.cli import errors
 from flows.cli.options import Json, prepare_ledger, with_settings
 from flows.cli.output import emit_json, note, plain
+from flows.preflight import GENERATING, check_models
 from memprobe.config import RunConfig
 from memprobe.errors import UsageError
 from memprobe.settings import Resolved
@@ -48,6 +49,7 @@ def generate(
             "generate needs a language model: --model MODEL, e.g. --model openai/gpt-5.4-mini "
             "or --model ollama/llama3.2"
         )
+    check_models(config, GENERATING)
     report = asyncio.run(_generate(config, resolved, out, users, start))
     if json_output:
         emit_json(asdict(report) | {"complete": report.complete})
