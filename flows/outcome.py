@@ -14,6 +14,8 @@ from storage.runs import RunStore
 
 MEASURED = ("episodes", "verdicts", "attributions", "oracle_verdicts")
 """Tables whose unscored items count against the error threshold."""
+BESIDE = ("preference_scores", "judge_checks")
+"""Tables whose unscored items are counted and shown only."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +23,8 @@ class RunResult:
     """`status` is complete, incomplete or interrupted; `unscored` counts by "table/reason".
 
     `units_to_retry` are there with items that failed for a reason that may pass,
-    e.g. an outage; the same run again tries them.
+    e.g. an outage; the same run again tries them. `unscored_examples` has the
+    commonest detail by the keys of `unscored`.
     """
 
     run: str
@@ -38,6 +41,7 @@ class RunResult:
     summary: list[dict[str, Any]]
     failures: list[str] = field(default_factory=list)
     units_to_retry: int = 0
+    unscored_examples: dict[str, str] = field(default_factory=dict)
     ui_url: str | None = None
 
     def as_dict(self) -> dict[str, Any]:
@@ -52,7 +56,7 @@ def unscored_counts(store: RunStore) -> tuple[dict[str, int], float]:
     """
     counts: dict[str, int] = {}
     bad = total = 0
-    for table in (*MEASURED, "preference_scores"):
+    for table in (*MEASURED, *BESIDE):
         scanned = store.scan(table).select(["status", "reason"])
         pairs = zip(
             scanned.column("status").to_pylist(), scanned.column("reason").to_pylist(), strict=True
@@ -65,6 +69,24 @@ def unscored_counts(store: RunStore) -> tuple[dict[str, int], float]:
                 key = f"{table}/{reason}"
                 counts[key] = counts.get(key, 0) + 1
     return dict(sorted(counts.items())), bad / total if total else 0.0
+
+
+def unscored_examples(store: RunStore) -> dict[str, str]:
+    """The commonest detail of unscored items by "table/reason"; keys without one are left out."""
+    tables = {
+        "rollout": "episodes",
+        "recover": "verdicts",
+        "attribute": "attributions",
+        "oracle": "oracle_verdicts",
+        "preference": "preference_scores",
+        "judge_check": "judge_checks",
+    }
+    found = query(
+        store,
+        "select stage, reason, arg_max(example, n) as example from unscored_summary "
+        "where example is not null group by all",
+    )
+    return {f"{tables[stage]}/{reason}": example for stage, reason, example in found.rows}
 
 
 def result_of(
@@ -95,6 +117,7 @@ def result_of(
         summary=summary_of(store),
         failures=failures,
         units_to_retry=partial_units(run),
+        unscored_examples=unscored_examples(store) if unscored else {},
     )
 
 

@@ -39,6 +39,9 @@ from tasks.inputs import store_inputs
 MAX_CHAINS = 64
 """Stores open at the same time in one process."""
 
+SHOWN = {"measure": ("recover", "attribute")}
+"""What a task is called where stages are counted: by the units that it leaves."""
+
 
 def cache_key(_: TaskRunContext, parameters: dict[str, Any]) -> str:
     """A flat key: no path, no slash, and the unit's fingerprint as its version."""
@@ -114,7 +117,8 @@ class Conductor:
         per_system = len(self.chains) // max(1, len(self.systems))
         for system in self.systems:
             shown.expect("rollout", system, per_system)
-            shown.expect("measure", system, per_system)
+            for stage in SHOWN["measure"]:
+                shown.expect(stage, system, per_system)
         shown.expect("oracle", "", len(self.run.users))
         shown.expect("judge_check", "", 1)
 
@@ -143,7 +147,8 @@ class Conductor:
                 self.failures.append(f"{unit.slug}: {error}")
                 self.broken[unit.slug] = error
                 return False
-        progress.current().finish(stage, unit.system)
+        for name in SHOWN.get(stage, (stage,)):
+            progress.current().finish(name, unit.system)
         return True
 
     async def _through_prefect(

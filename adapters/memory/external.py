@@ -136,7 +136,7 @@ def check_class(cls: type, origin: str) -> None:
     if faults:
         raise AdapterContractError(
             f"{origin} is not a memory system ({'; '.join(faults)}); "
-            "see docs/plug-in-my-memory-system.md"
+            "`memprobe check --help` says how to try one (page plug-in-my-memory-system)"
         )
 
 

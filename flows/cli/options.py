@@ -143,10 +143,17 @@ def log_to_stderr(level: str) -> None:
 
 
 def location(resolved: Resolved, run: str) -> str:
-    """Where a run lies: a path or URL as given, a name below the runs folder."""
-    if "://" in run or "/" in run or os.sep in run or Path(run, "manifest.json").is_file():
+    """Where a run lies: a path or URL as given, a name below the runs folder.
+
+    A name may look like a path (`--run a/b`); what is there decides.
+    """
+    from storage.runs import RunStore
+
+    named = f"{resolved.settings.runs.rstrip('/')}/{slug(run)}"
+    if "://" in run or Path(run, "manifest.json").is_file():
         return run.rstrip("/")
-    return f"{resolved.settings.runs.rstrip('/')}/{slug(run)}"
+    pathlike = "/" in run or os.sep in run
+    return run.rstrip("/") if pathlike and not RunStore.exists(named) else named
 
 
 def opened(resolved: Resolved, run: str) -> tuple[Resolved, RunStore]:

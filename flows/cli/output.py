@@ -52,20 +52,45 @@ def cell(value: Any) -> str:
     return str(value)
 
 
-def table(columns: Sequence[str], rows: Sequence[Sequence[Any]], title: str = "") -> None:
-    """A table for people on stdout; nothing in it is read as markup."""
+def table(
+    columns: Sequence[str],
+    rows: Sequence[Sequence[Any]],
+    title: str = "",
+    *,
+    fit: bool = False,
+) -> None:
+    """A table for people on stdout; nothing in it is read as markup.
+
+    With `fit` a row is one line of the terminal, and cells that are too long are cut.
+    """
     from rich.box import SIMPLE
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
+    console = Console(file=sys.stdout)
+    fit = fit and console.is_terminal
+    texts = [[plain(cell(value)) for value in row] for row in rows]
+    if fit:
+        texts = [[" ".join(text.splitlines()) for text in row] for row in texts]
     shape = Table(box=SIMPLE, title=Text(title) if title else None, title_justify="left")
     for i, name in enumerate(columns):
         numeric = any(isinstance(row[i], (int, float)) for row in rows)
-        shape.add_column(Text(plain(name)), justify="right" if numeric else "left", overflow="fold")
-    for row in rows:
-        shape.add_row(*(Text(plain(cell(value))) for value in row))
-    console = Console(file=sys.stdout)
+        shape.add_column(
+            Text(plain(name)),
+            justify="right" if numeric else "left",
+            overflow="ellipsis" if fit else "fold",
+            no_wrap=fit,
+        )
+    for row in texts:
+        shape.add_row(*map(Text, row))
+    if fit:
+        if shape.__rich_measure__(console, console.options.update(width=10_000)).maximum > (
+            console.width
+        ):
+            note("memprobe: cells are cut to the terminal; --format json or csv has them whole")
+        console.print(shape)
+        return
     # A file or a pipe has no width; on a narrow terminal a long table is better than split words.
     widest = NARROW if console.is_terminal else WIDE
     needed = _width(columns, rows, widest)
@@ -101,7 +126,7 @@ def render(columns: Sequence[str], rows: Sequence[Sequence[Any]], style: str) ->
             for row in rows:
                 print("| " + " | ".join(_markdown(cell(v)) for v in row) + " |")
         case _:
-            table(columns, rows)
+            table(columns, rows, fit=True)
 
 
 def _markdown(text: str) -> str:

@@ -63,7 +63,8 @@ def print_plan(plan: Plan) -> None:
         f"{plan.completion_tokens:,}",
         money(plan.cost_usd),
     ]
-    title = f"{plan.suite}: {plan.users} users, systems {', '.join(plan.systems)}"
+    users = f"{plan.users} user{'' if plan.users == 1 else 's'}"
+    title = f"{plan.suite}: {users}, systems {', '.join(plan.systems)}"
     table([*columns, "completion tokens", "cost"], [*rows, total], title)
     print(
         f"calls {plan.calls:,} · tokens {plan.prompt_tokens:,} in ({plan.cached_tokens:,} cached), "

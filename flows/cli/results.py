@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -98,8 +99,17 @@ def compare(
     ]
     columns = ["system", "mode", "users", result.first, result.second, "difference", "95 %"]
     table([*columns, "p (Holm)", "kappa", "finding"], rows)
-    for line in result.missing:
+    for line in only_in(result.missing):
         note(f"memprobe: {line}")
+
+
+def only_in(missing: Sequence[str]) -> list[str]:
+    """What only one side has, a line for each side."""
+    sides: dict[str, list[str]] = {}
+    for line in missing:
+        figure, _, side = line.partition(": only in ")
+        sides.setdefault(side, []).append(figure)
+    return [f"only in {side}: {len(has)} ({', '.join(has)})" for side, has in sides.items()]
 
 
 def _interval(interval: Interval | None) -> str:
@@ -194,6 +204,11 @@ def score(
         )
     if judge is None and layer not in (None, BASE):
         raise UsageError("--layer needs --model-role judge=MODEL: what should judge it?")
+    if judge is not None:
+        from flows.preflight import check_models
+        from flows.rejudge import second_config
+
+        check_models(second_config(store.manifest.config, resolved, judge), (Role.JUDGE,))
     called = {"new_calls": 0}
     chosen = BASE
     with store.lock():

@@ -9,10 +9,11 @@ import typer
 
 from flows.cli import errors
 from flows.cli.options import Json, RunName, opened, with_settings
-from flows.cli.output import emit_json, note, table
+from flows.cli.output import emit_json, note, plain, table
 from memprobe.config import RunConfig
 from memprobe.errors import UsageError
-from memprobe.settings import RUN_OPTIONS, Resolved, nearest
+from memprobe.outcomes import Reason
+from memprobe.settings import RUN_OPTIONS, Resolved, nearest, redact
 
 SUITES = ("recovery",)
 RUN = tuple(option.name for option in RUN_OPTIONS)
@@ -123,7 +124,7 @@ def show(fields: dict[str, Any]) -> None:
             row["n_users"],
             f"{row['n_scored']}/{row['n_total']}",
             row["b_mean"],
-            "" if row["b_lo"] is None else f"{row['b_lo']:.3f} to {row['b_hi']:.3f}",
+            None if row["b_lo"] is None else f"{row['b_lo']:.3f} to {row['b_hi']:.3f}",
             row["a_pct"],
             row["c_mean"],
             row["d_mean"],
@@ -132,15 +133,47 @@ def show(fields: dict[str, Any]) -> None:
         for row in fields["summary"]
     ]
     columns = ["system", "mode", "users", "scored", "B", "95 %", "A %", "C", "D", "items"]
+    rows = [["-" if value is None else value for value in row] for row in rows]
     table(columns, rows, f"run {fields['run']}: {fields['status']}")
     print(
-        f"{fields['units_done']} of {fields['units_total']} units, {fields['new_calls']} new calls,"
+        f"{fields['units_done']} of {counted(fields['units_total'], 'unit', 'units')}, "
+        f"{counted(fields['new_calls'], 'new call', 'new calls')},"
         f" {fields['ledger_hits']} from the ledger"
     )
-    if fields["unscored"]:
-        print("unscored: " + ", ".join(f"{k} {n}" for k, n in fields["unscored"].items()))
+    for text in unscored_lines(fields):
+        print(text)
     if fields["report"]:
         print(f"report: {fields['report']}")
+
+
+DETAIL_CHARS = 160
+
+
+def unscored_lines(fields: dict[str, Any]) -> list[str]:
+    """What could not be scored, by table and reason, and the commonest detail of each."""
+    if not fields["unscored"]:
+        return []
+    counts = []
+    details = []
+    for key, n in fields["unscored"].items():
+        table_name, _, reason = key.partition("/")
+        counts.append(f"{key} {n}")
+        if reason == Reason.NOT_JUDGED.value:
+            if table_name == "preference_scores":
+                counts[-1] += " (the embedded profile rates no preferences)"
+            else:
+                counts[-1] += " (needs a model)"
+            continue
+        detail = " ".join(plain(redact(fields["unscored_examples"].get(key, ""))).split())
+        if detail:
+            cut = "…" if len(detail) > DETAIL_CHARS else ""
+            details.append(f"  {key}: {detail[:DETAIL_CHARS]}{cut}")
+    return ["unscored: " + ", ".join(counts), *details]
+
+
+def counted(n: int, one: str, many: str) -> str:
+    """`1 unit holds`, `2 units hold`."""
+    return f"{n} {one if n == 1 else many}"
 
 
 def stopped(name: str) -> str:
@@ -159,13 +192,14 @@ def explain(fields: dict[str, Any], code: int, config: RunConfig) -> None:
         note(stopped(config.name))
     if fields["units_to_retry"] and code != errors.INTERRUPTED:
         note(
-            f"memprobe: {fields['units_to_retry']} units hold items that failed for a reason that "
-            f"may have passed; `memprobe resume {config.name}` tries them again"
+            f"memprobe: {counted(fields['units_to_retry'], 'unit holds', 'units hold')} items that "
+            "failed for a reason that may have passed; "
+            f"`memprobe resume {config.name}` tries them again"
         )
     if code not in (errors.OK, errors.INTERRUPTED) and fields["status"] != "complete":
         missing = fields["units_total"] - fields["units_done"]
         note(
-            f"memprobe: {missing} units are not done; the rest is kept. "
+            f"memprobe: {counted(missing, 'unit is', 'units are')} not done; the rest is kept. "
             f"`memprobe resume {config.name}` tries them again"
         )
     elif code == errors.INCOMPLETE and not fields["summary"]:

@@ -24,25 +24,36 @@ FROM operations
 GROUP BY ALL
 ORDER BY system, phase;
 
+-- `example` is the commonest detail; a planted answer's is that of its call.
 CREATE VIEW unscored_summary AS
 WITH failed AS (
-    SELECT 'rollout' AS stage, system, NULL::VARCHAR AS access_mode, NULL::INTEGER AS k, reason
+    SELECT 'rollout' AS stage, system, NULL::VARCHAR AS access_mode, NULL::INTEGER AS k, reason,
+           detail
     FROM episodes WHERE status = 'unscored'
     UNION ALL
-    SELECT 'preference', system, NULL, NULL, reason
+    SELECT 'preference', system, NULL, NULL, reason, detail
     FROM preference_scores WHERE status = 'unscored'
     UNION ALL
-    SELECT 'recover', system, access_mode, k, reason
+    SELECT 'recover', system, access_mode, k, reason, detail
     FROM verdicts WHERE status = 'unscored' AND layer = 'base'
     UNION ALL
-    SELECT 'attribute', system, access_mode, k, reason
+    SELECT 'attribute', system, access_mode, k, reason, detail
     FROM attributions WHERE status = 'unscored' AND layer = 'base'
     UNION ALL
-    SELECT 'oracle', '', NULL, NULL, reason FROM oracle_verdicts WHERE status = 'unscored'
+    SELECT 'oracle', '', NULL, NULL, reason, detail
+    FROM oracle_verdicts WHERE status = 'unscored'
     UNION ALL
-    SELECT 'judge_check', '', NULL, NULL, reason FROM judge_checks WHERE status = 'unscored'
+    SELECT 'judge_check', '', NULL, NULL, j.reason, c.detail
+    FROM judge_checks j
+    LEFT JOIN (
+        SELECT call_id, outcome, max(detail) AS detail
+        FROM calls WHERE stage = 'judge_check' AND outcome <> 'ok'
+        GROUP BY ALL
+    ) c ON c.call_id = j.call_id AND c.outcome = j.reason
+    WHERE j.status = 'unscored'
 )
-SELECT stage, system, access_mode, k, reason, count(*) AS n
+SELECT stage, system, access_mode, k, reason, count(*) AS n,
+       mode(detail ORDER BY detail) FILTER (detail <> '') AS example
 FROM failed
 GROUP BY ALL
 ORDER BY stage, system, access_mode, k NULLS FIRST, reason;

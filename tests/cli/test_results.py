@@ -222,3 +222,105 @@ def test_a_run_given_by_its_folder_brings_its_ledger(invoke: Invoke, home: Path)
         invoke("status", str(home / "t1"), "--json", "--ledger", "sqlite:///none.sqlite").stdout
     )
     assert elsewhere["cost"] is None
+
+
+def test_a_name_with_a_slash_is_found_again(invoke: Invoke, home: Path, tmp_path: Path) -> None:
+    import shutil
+
+    from memprobe.ids import slug
+
+    copy = tmp_path / "runs" / slug("a/b")
+    shutil.copytree(home / "t1", copy)
+    manifest = json.loads((copy / "manifest.json").read_bytes())
+    manifest["config"]["name"] = manifest["name"] = "a/b"
+    (copy / "manifest.json").write_text(json.dumps(manifest))
+    facts = json.loads(invoke("status", "a/b", "--json").stdout)
+    assert facts["run"] == "a/b"
+    assert facts["next"] == "memprobe report a/b"
+    assert invoke("report", "a/b").exit_code == 0
+    assert invoke("sql", str(copy), "select 1 as x", "--format", "csv").stdout == "x\n1\n"
+    assert "no run 'a/c'" in invoke("status", "a/c").stderr
+
+
+def test_a_row_fits_the_terminal_and_is_whole_elsewhere(
+    invoke: Invoke, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    query = "select 'k' as short, repeat('word ', 60) as long, chr(10) || 'b' as lines"
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "60")
+    result = invoke("sql", "t1", query, "--runs", str(home))
+    lines = [line for line in result.stdout.splitlines() if "word" in line]
+    assert len(lines) == 1
+    assert len(lines[0]) <= 60
+    assert "…" in lines[0]
+    assert "--format json" in result.stderr
+    whole = invoke("sql", "t1", query, "--format", "csv", "--runs", str(home)).stdout
+    assert "word " * 60 in whole
+
+
+def test_what_one_side_lacks_is_one_line() -> None:
+    from flows.cli.results import only_in
+
+    lines = ["rag dump_all: only in t1", "rag retrieve@5: only in t1", "x dump_all: only in t2"]
+    assert only_in(lines) == [
+        "only in t1: 2 (rag dump_all, rag retrieve@5)",
+        "only in t2: 1 (x dump_all)",
+    ]
+
+
+def test_unscored_lines_name_the_reason_and_its_commonest_detail() -> None:
+    from flows.cli.run import unscored_lines
+
+    counts = {
+        "judge_checks/timeout": 3,
+        "preference_scores/not_judged": 7,
+        "verdicts/provider_error": 1,
+    }
+    examples = {
+        "verdicts/provider_error": "no\nkey " + "x" * 300,
+        "preference_scores/not_judged": "long",
+    }
+    first, *rest = unscored_lines({"unscored": counts, "unscored_examples": examples})
+    assert first == (
+        "unscored: judge_checks/timeout 3, preference_scores/not_judged 7 "
+        "(the embedded profile rates no preferences), verdicts/provider_error 1"
+    )
+    assert len(rest) == 1
+    assert rest[0].startswith("  verdicts/provider_error: no key xxx")
+    assert rest[0].endswith("…")
+    assert unscored_lines({"unscored": {}, "unscored_examples": {}}) == []
+
+
+def test_a_failed_judge_check_is_counted_and_explained(tmp_path: Path) -> None:
+    from flows.outcome import unscored_counts, unscored_examples
+    from storage.runs import Unit
+    from tests.storage.rows import new_run
+
+    store = new_run(tmp_path / "r")
+    planted = {"system": "", "user_id": "u", "kind": "right", "category": "skill_memory"}
+    planted |= {"dimension": "d", "status": "unscored", "reason": "timeout", "call_id": "c1"}
+    store.commit(Unit("judge_check"), "f", {"judge_checks": [planted]})
+    call = {"call_id": "c1", "stage": "judge_check", "role": "judge", "model": "m", "system": ""}
+    call |= {"user_id": "u", "item": "right", "attempt": 1, "ledger_hit": False}
+    call |= {"outcome": "timeout", "detail": "no answer in 9 s", "repaired": False}
+    store.commit(Unit("calls"), "f", {"calls": [call]})
+    assert unscored_counts(store) == ({"judge_checks/timeout": 1}, 0.0)
+    assert unscored_examples(store) == {"judge_checks/timeout": "no answer in 9 s"}
+
+
+def test_a_result_for_people_has_dashes_and_right_numbers(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    from flows.cli.run import show
+
+    row = {"system": "rag", "access_mode": "dump_all", "k": None, "n_users": 1, "n_scored": 0}
+    row |= {"n_total": 2, "b_mean": None, "b_lo": None, "b_hi": None, "a_pct": None}
+    row |= {"c_mean": None, "d_mean": None, "items_mean": 3.0}
+    fields = {"run": "t", "status": "complete", "summary": [row], "units_done": 1}
+    fields |= {"units_total": 1, "new_calls": 1, "ledger_hits": 0, "unscored": {}, "report": None}
+    show(fields)
+    out = capsys.readouterr().out
+    cells = next(line for line in out.splitlines() if "rag" in line).split()
+    assert cells == ["rag", "dump_all", "1", "0/2", "-", "-", "-", "-", "-", "3"]
+    assert "1 of 1 unit, 1 new call, 0 from the ledger" in out

@@ -24,7 +24,7 @@ VIEWS = {
     "calls_summary": "stage role model calls ledger_hits prompt_tokens cached_tokens "
     "completion_tokens cost_usd latency_p50_s latency_p95_s unpriced_calls",
     "latency_summary": "system phase n p50 p95",
-    "unscored_summary": "stage system access_mode k reason n",
+    "unscored_summary": "stage system access_mode k reason n example",
     "judge_check_summary": "kind n n_scored n_in_range share",
 }
 
@@ -73,6 +73,18 @@ def test_b_is_the_published_formula_and_errors_stay_out(run: RunStore) -> None:
     assert reasons == {"timeout": 1, "store_overflow": 1}
     skill = one(run, "SELECT * FROM recovery_by_category WHERE category = 'skill_memory'")
     assert (skill["b_mean"], skill["n_users"], skill["n_scored"]) == (0.875, 2, 3)
+
+
+def test_unscored_items_show_their_commonest_detail(run: RunStore) -> None:
+    details = ["no key", "late", "no key", None]
+    rows = [
+        {**unscored(verdict("rag", "u1", "skill_memory", f"d{i}")), "detail": detail}
+        for i, detail in enumerate(details)
+    ]
+    rows.append(unscored(verdict("rag", "u1", "skill_memory", "e"), "refusal"))
+    commit_verdicts(run, rows)
+    found = query(run, "SELECT reason, n, example FROM unscored_summary").rows
+    assert found == [("refusal", 1, None), ("timeout", 4, "no key")]
 
 
 def test_layers_lie_beside_the_base(run: RunStore) -> None:
