@@ -39,6 +39,8 @@ def test_the_same_command_again_finds_everything_done(tmp_path: Path) -> None:
     assert made["status"] == "complete"
     assert made["units_done"] == made["units_total"]
     assert made["new_calls"] > 0
+    # The display counts the stages that `status` lists.
+    assert "recover 2/2, attribute 2/2" in first.stderr
     again = start("run", "recovery", *SMALL, "--run", "t1", cwd=tmp_path)
     assert again.returncode == 0, again.stderr
     assert "0 new calls" in again.stdout
