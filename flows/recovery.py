@@ -229,7 +229,7 @@ class Conductor:
         failure = Unscored(reason, str(error))
         key = (chain.system, chain.user, chain.epoch)
         await recover.give_up_user(self.context, *key, failure)
-        await attribute.attribute_user(self.context, *key)
+        await attribute.attribute_user(self.context, *key, failed=True)
 
     async def all(self) -> None:
         """Every unit of the run; failures of one chain leave the others alone."""

@@ -19,7 +19,7 @@ from memprobe.outcomes import Reason
 from memprobe.types import AccessMode, AttributionLabel, Category, Protocol, Role
 from prompts.answers import DisclosureAnswer, SubclassAnswer
 from storage.runs import Unit
-from tasks.commit import commit, is_partial
+from tasks.commit import FAILED, commit, is_partial
 from tasks.context import RunContext, fingerprint
 from tasks.oracle import oracle_fingerprint, oracle_unit, targeted_task
 from tasks.recover import recover_fingerprint, recover_unit
@@ -211,8 +211,13 @@ def _unmeasured(reason: str, detail: str | None) -> dict[str, Any]:
     }
 
 
-async def attribute_user(context: RunContext, system: str, user_id: str, epoch: int = 1) -> str:
-    """Attribute all verdicts of one user with one system; commits `attributions`."""
+async def attribute_user(
+    context: RunContext, system: str, user_id: str, epoch: int = 1, *, failed: bool = False
+) -> str:
+    """Attribute all verdicts of one user with one system; commits `attributions`.
+
+    `failed`: the verdicts are those of a chain that broke off, so nothing is there yet.
+    """
     unit = attribute_unit(system, user_id, epoch)
     mark = attribute_fingerprint(context, system, user_id, epoch)
     if context.store.is_complete(unit, mark):
@@ -223,7 +228,10 @@ async def attribute_user(context: RunContext, system: str, user_id: str, epoch: 
         recover_unit(system, user_id, epoch),
         recover_fingerprint(context, system, user_id, epoch),
     )
-    partial = is_partial(context.store, *recovered)
     tables = {"attributions": list(rows)}
+    if failed:
+        context.store.commit(unit, mark + FAILED, tables)
+        return unit.slug
+    partial = is_partial(context.store, *recovered)
     await asyncio.to_thread(commit, context.store, unit, mark, tables, partial=partial)
     return unit.slug

@@ -15,6 +15,8 @@ from memprobe.outcomes import RETRIED
 from storage.runs import RunStore, Unit
 
 PARTIAL = "+partial"
+FAILED = "+failed"
+"""The mark of rows that only say why there are none: readable, and not there in any sense."""
 Rows = Sequence[Mapping[str, Any]]
 
 

@@ -23,7 +23,7 @@ from memprobe.types import AccessMode, Category, MemoryItem, Protocol, Role, Sco
 from prompts.answers import JudgeAnswer, SlotFillAnswer
 from storage.runs import Unit
 from tasks.checkpoint import Checkpoints
-from tasks.commit import commit, is_partial, is_there
+from tasks.commit import FAILED, commit, is_partial, is_there
 from tasks.context import RunContext, fingerprint
 from tasks.items import checked
 from tasks.rollout import rollout_fingerprint, rollout_unit, rollout_user
@@ -422,8 +422,7 @@ async def give_up_user(
         slot_rows, verdict_rows = await recovery.view(views, mode, k)
         slots += slot_rows
         verdicts += verdict_rows
-    tables = {"slot_fills": slots, "verdicts": verdicts}
-    commit(context.store, unit, mark, tables, partial=True)
+    context.store.commit(unit, mark + FAILED, {"slot_fills": slots, "verdicts": verdicts})
 
 
 def _unreadable(error: Exception) -> Unscored:

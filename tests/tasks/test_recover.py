@@ -501,7 +501,7 @@ async def test_a_broken_chain_leaves_every_target_unscored_and_is_measured_next_
     b = bench(tmp_path / "run", k=(1, 3))
     failure = Unscored(Reason.ADAPTER_ERROR, "rollout: no store")
     await give_up_user(b.context, "longctx_full", "user_001", 1, failure)
-    await attribute_user(b.context, "longctx_full", "user_001")
+    await attribute_user(b.context, "longctx_full", "user_001", failed=True)
     verdicts = b.rows("verdicts")
     assert len(verdicts) == 3 * len(LAYOUT)
     assert {outcome(r) for r in verdicts} == {("unscored", "adapter_error", None)}
