@@ -117,7 +117,9 @@ def run_recovery(config: RunConfig, settings: Settings, progress: Progress) -> R
             f"PREFECT_API_URL is {address}, and no server answers there; start one with "
             "`memprobe up`, or unset the variable: a run then starts its own"
         )
-    threading.Thread(target=_warm, args=(config,), name="warm", daemon=True).start()
+    # No daemon: a thread cut off inside an import holds the import lock while the
+    # interpreter ends, and the process hangs.
+    threading.Thread(target=_warm, args=(config,), name="warm").start()
     progress.say("starting the Prefect server")
     with server.serving(server.local_home(settings.runs)):
         try:
