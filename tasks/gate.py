@@ -28,6 +28,7 @@ from tasks.score import score_unit
 
 ACCESS_METRICS = ("B", "recovery_rate", "coverage", "B_floor")
 ROLLOUT_METRICS = ("A", "C", "C_satisfied", "D", "items", "chars")
+COVERED = ("A", "B", "C", "D", "recovery_rate")
 METRICS = ACCESS_METRICS + ROLLOUT_METRICS
 
 _EXPRESSION = re.compile(r"\s*(?P<path>[^<>=]+?)\s*(?P<op>>=|<=|>|<)\s*(?P<bound>\S+)\s*\Z")
@@ -210,10 +211,10 @@ def check_gates(store: RunStore, expressions: Sequence[str]) -> list[GateResult]
 
 def _judge(gate: Gate, key: Key, row: dict[str, Any] | None, threshold: float) -> GateResult:
     value = row["value"] if row else None
-    # A mean over the survivors says nothing of what could not be measured. Coverage itself
-    # is about just that, and the floor counts it as 0.
+    # A mean over the survivors says nothing of what could not be measured. Other figures
+    # count something else there: `C_satisfied` the satisfied episodes, `chars` the filled stores.
     n_scored, n_total = (row["n_scored"], row["n_total"]) if row else (0, 0)
-    covered = gate.metric in ("coverage", "B_floor") or n_scored >= threshold * n_total
+    covered = gate.metric not in COVERED or n_scored >= threshold * n_total
     return GateResult(
         gate=gate.text,
         figure=_figure(gate, key),
