@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Literal
 from typing import Protocol as Port
 
+from pydantic import Field, JsonValue
+
+from memprobe.errors import MemProbeError
 from memprobe.ports import Capabilities, Embedder, MemorySystem
 from memprobe.types import Frozen, Protocol
 
@@ -16,7 +19,8 @@ class ModelAccess:
     """An OpenAI-compatible endpoint on loopback that goes through the gateway.
 
     The key names run, system and user; `chat_model` and `embedding_model` are
-    the names to ask for.
+    the names to ask for. Failed calls were retried already: ask with no retries
+    of your own.
     """
 
     base_url: str
@@ -25,13 +29,52 @@ class ModelAccess:
     embedding_model: str
 
 
+class ModelLine(Port):
+    """The harness's end of one store's model access."""
+
+    @property
+    def access(self) -> ModelAccess:
+        """What the store is handed."""
+        ...
+
+    def begin(self, item: str) -> None:
+        """Calls from now on belong to this item, e.g. `s0003/turn2/write`."""
+        ...
+
+    def failure(self) -> MemProbeError | None:
+        """A failed call that was not made good since this was last asked; None when all went well."""
+        ...
+
+    def close(self) -> None:
+        """Turn the store's key away from now on."""
+        ...
+
+
+class SystemOptions(Frozen):
+    """Base of a system's own options: `--system-option NAME.FIELD=VALUE`.
+
+    A system with options has a class attribute `Options`, a subclass of this
+    with a default for every field.
+    """
+
+    @classmethod
+    def published(cls) -> Mapping[str, JsonValue]:
+        """Defaults under `--protocol paper`, where they differ."""
+        return {}
+
+
 @dataclass(frozen=True, slots=True)
 class Services:
-    """What a system may use: the shared embedder, the protocol, and a model where it needs one."""
+    """What a system may use.
+
+    The shared embedder, the protocol, a model where it needs one, and its
+    options, validated and complete (an instance of its own `Options`).
+    """
 
     embedder: Embedder
     protocol: Protocol = Protocol.STRICT
     models: ModelAccess | None = None
+    options: SystemOptions = field(default_factory=SystemOptions)
 
 
 class SystemCard(Frozen):
@@ -41,7 +84,10 @@ class SystemCard(Frozen):
     `reply_access` is what the assistant sees of it while it answers: nothing,
     the best items for the user's latest message, or everything.
     `code` identifies a plug-in's source: with another one its results are made
-    anew. `extra` is the name of the optional dependency that installs it.
+    anew. `extra` is the name of the optional dependency that installs it, and
+    `package` the distribution that must then be there; `package_version` is the
+    installed one. `options` are those that a run uses, `notes` what a reader of
+    its figures must know. `pool` is the kind of worker that it belongs to.
     """
 
     name: str
@@ -51,6 +97,10 @@ class SystemCard(Frozen):
     capabilities: Capabilities
     pool: Literal["cpu", "gpu"] = "cpu"
     extra: str | None = None
+    package: str | None = None
+    package_version: str | None = None
+    options: dict[str, JsonValue] = Field(default_factory=dict)
+    notes: tuple[str, ...] = ()
     score_scale: str = "none"
     retrieve: bool = True
     reply_access: Literal["none", "retrieve", "dump_all"] = "retrieve"
@@ -69,6 +119,6 @@ class SystemSource(Port):
         """The card of a system; raises `UsageError` when there is none."""
         ...
 
-    def create(self, name: str, user: str) -> MemorySystem:
-        """A fresh, unopened store object for one user."""
+    def create(self, name: str, user: str, stage: str = "rollout") -> MemorySystem:
+        """A fresh, unopened store object for one user; `stage` says who will use it."""
         ...
