@@ -17,6 +17,8 @@ MemProbeError
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from memprobe.outcomes import Reason
 
 
@@ -73,6 +75,10 @@ class CallFailed(MemProbeError):
         self.detail = detail
         self.call_id = call_id
 
+    def __reduce__(self) -> tuple[Callable[..., CallFailed], tuple[object, ...]]:
+        """As an exception of a task that ran in another process comes back."""
+        return type(self), (self.reason, self.detail, self.call_id)
+
 
 class BudgetExceeded(CallFailed):
     """The next call would pass `--max-cost`; nothing was sent."""
@@ -81,6 +87,9 @@ class BudgetExceeded(CallFailed):
         super().__init__(Reason.PROVIDER_ERROR, detail)
         # No provider failed: the text is the limit's own.
         self.args = (detail,)
+
+    def __reduce__(self) -> tuple[Callable[..., CallFailed], tuple[object, ...]]:
+        return type(self), (self.detail,)
 
 
 class StorageError(MemProbeError):

@@ -62,19 +62,19 @@ def _alive(owner: dict[str, Any] | None) -> bool:
     return isinstance(pid, int) and process_start(pid) == owner.get("started")
 
 
-def _refuse(where: str, owner: dict[str, Any] | None) -> UsageError:
+def _refuse(where: str, owner: dict[str, Any] | None, name: str) -> UsageError:
     who = owner or {}
     return UsageError(
         f"{where} is being written by process {who.get('pid')} on {who.get('host')}; "
         "wait for it, stop it, or use another --run name. If that machine is gone, "
-        f"delete {where}/{LOCK}"
+        f"delete {where}/{name}"
     )
 
 
-def _take_local(folder: Path, where: str) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    lock = folder / LOCK
-    mine = folder / f".{LOCK}.{os.getpid()}.tmp"
+def _take_local(folder: Path, where: str, name: str) -> None:
+    lock = folder / name
+    lock.parent.mkdir(parents=True, exist_ok=True)
+    mine = lock.with_name(f".{lock.name}.{os.getpid()}.tmp")
     mine.write_bytes(_mine())
     try:
         for _ in range(8):
@@ -90,7 +90,7 @@ def _take_local(folder: Path, where: str) -> None:
                 continue
             owner = _owner(raw)
             if _alive(owner):
-                raise _refuse(where, owner)
+                raise _refuse(where, owner, name)
             _bury(lock, raw)
     finally:
         mine.unlink(missing_ok=True)
@@ -99,7 +99,7 @@ def _take_local(folder: Path, where: str) -> None:
 
 def _bury(lock: Path, dead: bytes) -> None:
     """Move a dead owner's lock away, unless somebody has replaced it meanwhile."""
-    grave = lock.with_name(f".{LOCK}.dead.{os.getpid()}")
+    grave = lock.with_name(f".{lock.name}.dead.{os.getpid()}")
     try:
         lock.replace(grave)
     except FileNotFoundError:
@@ -110,40 +110,45 @@ def _bury(lock: Path, dead: bytes) -> None:
     grave.unlink(missing_ok=True)
 
 
-def _take_remote(files: RemoteFiles, where: str) -> None:
+def _take_remote(files: RemoteFiles, where: str, name: str) -> None:
     """Best effort: most object stores cannot create a name only if it is free."""
     try:
-        owner = _owner(files.read(LOCK))
+        owner = _owner(files.read(name))
     except FileNotFoundError:
         owner = None
     if _alive(owner):
-        raise _refuse(where, owner)
-    files.write(LOCK, _mine())
+        raise _refuse(where, owner, name)
+    files.write(name, _mine())
 
 
 @contextlib.contextmanager
-def run_lock(files: LocalFiles | RemoteFiles) -> Iterator[None]:
-    """Hold a run's lock; raises `UsageError` naming the owner when it is taken."""
+def run_lock(files: LocalFiles | RemoteFiles, name: str = LOCK) -> Iterator[None]:
+    """Hold a lock of a run; raises `UsageError` naming the owner when it is taken.
+
+    `name` is the lock's file in the run: the whole run's, or that of a part of it.
+    """
     where = files.root
     if isinstance(files, LocalFiles):
-        _take_local(files.path, where)
+        _take_local(files.path, where, name)
     else:
-        _take_remote(files, where)
+        _take_remote(files, where, name)
     try:
         yield
     finally:
         with contextlib.suppress(FileNotFoundError):
-            if files.read(LOCK) == _mine():
-                files.remove(LOCK)
+            if files.read(name) == _mine():
+                files.remove(name)
 
 
-def lock_owner(files: LocalFiles | RemoteFiles) -> tuple[dict[str, Any], bool] | None:
+def lock_owner(
+    files: LocalFiles | RemoteFiles, name: str = LOCK
+) -> tuple[dict[str, Any], bool] | None:
     """Who holds a run's lock (host, pid, started) and whether that process lives.
 
     None when nobody does. An owner on another machine counts as alive.
     """
     try:
-        owner = _owner(files.read(LOCK))
+        owner = _owner(files.read(name))
     except FileNotFoundError:
         return None
     return owner or {}, _alive(owner)

@@ -179,6 +179,15 @@ class RunStore:
         """Hold the run for writing; raises `UsageError` when a living process has it."""
         return run_lock(self._files)
 
+    def part_lock(self, system: str) -> AbstractContextManager[None]:
+        """Hold one system's part of the run, whoever holds the run; raises like `lock`."""
+        return run_lock(self._files, self.part_lock_name(system))
+
+    @staticmethod
+    def part_lock_name(system: str) -> str:
+        """The file of a part's lock, for `storage.lock.lock_owner`."""
+        return f"parts/{_part_name(system)}.lock"
+
     def work_dir(self, unit: Unit) -> Path:
         """A local folder for a unit's checkpoints, made when missing.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -9,6 +10,8 @@ from adapters.models.prices import Price
 from memprobe.errors import BudgetExceeded, UsageError
 
 TYPICAL_COMPLETION = 512
+REREAD_S = 1.0
+"""How old the ledger's sum may be while other processes spend for the same run."""
 
 
 class Budget:
@@ -18,6 +21,15 @@ class Budget:
         self.limit = limit
         self.spent = spent() if limit is not None else 0.0
         self.reserved = 0.0
+        self.shared = False
+        """Other processes spend for the run too; what they have in flight is not known here."""
+        self._recorded = spent
+        self._read_at = time.monotonic()
+
+    def _reread(self) -> None:
+        if self.shared and time.monotonic() - self._read_at >= REREAD_S:
+            self.spent = self._recorded()
+            self._read_at = time.monotonic()
 
     @contextmanager
     def reserve(
@@ -36,6 +48,7 @@ class Budget:
                 f"the price of {model!r} is unknown, so --max-cost cannot be kept; "
                 "leave --max-cost out or choose a model that litellm has a price for"
             )
+        self._reread()
         estimate = price.estimate(tokens(), completion or TYPICAL_COMPLETION) if _paid(price) else 0
         total = self.spent + self.reserved + estimate
         if total > self.limit:

@@ -190,6 +190,14 @@ class Gateway:
         """Completions that this process got from a provider, not from the ledger."""
         return self._sender.new_calls
 
+    def share_budget(self) -> None:
+        """Keep `max_cost` over all processes that work on the run.
+
+        Each reads the ledger's sum about once a second; the limit can be passed
+        by what the others have in flight, and by no more.
+        """
+        self._sender.share_budget()
+
     def usage(self) -> tuple[int, int, int, int, float | None]:
         """Sent calls, answers from the ledger, prompt and completion tokens, and dollars.
 

@@ -73,6 +73,10 @@ class Sender:
         self.dropped: dict[str, dict[str, str | None]] = {}
         self.new_calls = 0
 
+    def share_budget(self) -> None:
+        """See `Gateway.share_budget`."""
+        self._budget.shared = True
+
     async def send(
         self,
         question: Question,
