@@ -10,7 +10,6 @@ prefix of many prompts.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import queue
 import threading
@@ -25,6 +24,7 @@ from sqlalchemy.engine import Connection, Engine
 
 from memprobe.errors import StorageError
 from memprobe.types import Asker, Message, Role, Usage
+from storage import ledger_engine as engines
 from storage import ledger_schema as schema
 from storage.ledger_schema import entries, payments, texts, vectors
 
@@ -80,6 +80,23 @@ class Ask:
     repaired: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class Spending:
+    """What all processes together have recorded of a run.
+
+    `calls` were sent for it and paid by it, `hits` are its askers that were
+    answered from the ledger; tokens are those of the sent calls. `cost_usd`
+    leaves out calls without a known price, of which there are `unpriced`.
+    """
+
+    calls: int
+    hits: int
+    prompt_tokens: int
+    completion_tokens: int
+    cost_usd: float
+    unpriced: int
+
+
 @dataclass(slots=True)
 class _Job:
     """Work for the writer: at most one of the payloads, and who waits for the commit."""
@@ -117,7 +134,7 @@ class Ledger:
         Raises `StorageError` when the file is damaged, not a ledger, or of
         another schema version.
         """
-        engine, where = schema.connect(url)
+        engine, where = engines.connect(url)
         return cls(engine, where)
 
     # reading
@@ -160,12 +177,17 @@ class Ledger:
             return entry
 
     def _select(self, statement: sa.Executable, key: str) -> sa.CursorResult[Any]:
-        try:
-            if self._reader is None:
-                self._reader = schema.autocommit(self._engine)
-            return self._reader.execute(statement, {"key": key})
-        except sa.exc.DBAPIError as error:
-            raise schema.broken(self._where, error) from error
+        patience = engines.Patience()
+        while True:
+            try:
+                if self._reader is None:
+                    self._reader = engines.autocommit(self._engine)
+                return self._reader.execute(statement, {"key": key})
+            except sa.exc.DBAPIError as error:
+                engines.let_go(self._reader)
+                self._reader = None
+                if not patience.again(error):
+                    raise engines.broken(self._where, error) from error
 
     def _answer(self, digest: str | None, body: bytes | None) -> str | None:
         if digest is None:
@@ -199,6 +221,21 @@ class Ledger:
         )
         with self._engine.connect() as connection:
             return int(connection.execute(statement).scalar() or 0)
+
+    def spending(self, run: str) -> Spending:
+        """The run's counters, whichever processes made its calls."""
+        self.flush()
+        with self._engine.connect() as connection:
+            paid = connection.execute(schema.PAID, {"run": run}).one()
+            hits = connection.execute(schema.HITS, {"run": run}).scalar()
+        return Spending(
+            calls=int(paid.calls),
+            hits=int(hits or 0),
+            prompt_tokens=int(paid.prompt_tokens or 0),
+            completion_tokens=int(paid.completion_tokens or 0),
+            cost_usd=float(paid.cost_usd or 0.0),
+            unpriced=int(paid.calls) - int(paid.priced),
+        )
 
     def calls(self, run: str) -> Iterator[dict[str, Any]]:
         """The run's asks with their completions: rows of the `calls` table, in a stable order.
@@ -310,35 +347,43 @@ class Ledger:
                 held = []
 
     def _commit(self, jobs: list[_Job]) -> None:
-        try:
+        patience = engines.Patience()
+        while True:
             known: list[str] = []
-            if self._writing is None:
-                self._writing = schema.autocommit(self._engine)
-            with schema.writing(self._writing):
-                self._write(self._writing, jobs, known)
-            self._known_texts.update(dict.fromkeys(known))
-            while len(self._known_texts) > CACHED_ENTRIES:
-                self._known_texts.popitem(last=False)
-        except Exception as error:
-            self._drop_connection()
-            failure = schema.broken(self._where, error)
-            failure.__cause__ = error
-            if any(job.done is None and job.ask for job in jobs):
-                self._failure = failure
-            for job in jobs:
-                if job.done is not None:
-                    job.done.set_exception(failure)
-            return
+            try:
+                if self._writing is None:
+                    self._writing = engines.autocommit(self._engine)
+                with engines.writing(self._writing):
+                    self._write(self._writing, jobs, known)
+                break
+            except Exception as error:
+                self._drop_connection()
+                # A server that restarts: nobody's answer is lost for that. Was the commit done
+                # and only its confirmation lost, the rows are there already; a payment may then
+                # count twice, which errs on the safe side of a cost limit.
+                if patience.again(error):
+                    continue
+                self._fail(jobs, error)
+                return
+        self._known_texts.update(dict.fromkeys(known))
+        while len(self._known_texts) > CACHED_ENTRIES:
+            self._known_texts.popitem(last=False)
         for job in jobs:
             if job.done is not None:
                 job.done.set_result(job.stored)
 
+    def _fail(self, jobs: list[_Job], error: Exception) -> None:
+        failure = engines.broken(self._where, error)
+        failure.__cause__ = error
+        if any(job.done is None and job.ask for job in jobs):
+            self._failure = failure
+        for job in jobs:
+            if job.done is not None:
+                job.done.set_exception(failure)
+
     def _drop_connection(self) -> None:
         connection, self._writing = self._writing, None
-        if connection is not None:
-            # A connection to a server that went away cannot be given back either.
-            with contextlib.suppress(sa.exc.SQLAlchemyError):
-                connection.close()
+        engines.let_go(connection)
 
     def _write(self, connection: Connection, jobs: list[_Job], known: list[str]) -> None:
         finished = [(job, job.entry) for job in jobs if job.entry is not None]

@@ -1,78 +1,113 @@
-"""Tables, statements and connection settings of the call ledger."""
+"""Tables and statements of the call ledger."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-import time
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
 from functools import cache
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
-from sqlalchemy.engine import Connection, Engine
-from sqlalchemy.schema import CreateIndex, CreateTable
+from sqlalchemy.engine import Connection
 
-from memprobe.errors import StorageError, UsageError
 from memprobe.outcomes import Reason
 
 if TYPE_CHECKING:
     from storage.ledger import Ask, LedgerEntry
 
 VERSION = 1
-BUSY_S = 60.0
+
+
+class Text(sa.types.TypeDecorator[str]):
+    """Text that comes back as it was, in the same order, from SQLite and from PostgreSQL.
+
+    PostgreSQL refuses the character NUL and sorts by a locale: NUL is escaped
+    there (by a private-use character that stands for itself when doubled), and
+    texts are compared by their bytes as SQLite does.
+    """
+
+    impl = sa.Text
+    cache_ok = True
+
+    def load_dialect_impl(self, dialect: sa.Dialect) -> sa.types.TypeEngine[Any]:
+        if dialect.name == "postgresql":
+            return dialect.type_descriptor(postgresql.TEXT(collation="C"))
+        return dialect.type_descriptor(sa.Text())
+
+    def bind_processor(self, dialect: sa.Dialect) -> Any:
+        # SQLite takes every text as it is; reading a call must not cost a function a column.
+        return _escaped if dialect.name == "postgresql" else None
+
+    def result_processor(self, dialect: sa.Dialect, coltype: Any) -> Any:
+        return _restored if dialect.name == "postgresql" else None
+
+
+_MARK = "\ue000"
+
+
+def _escaped(value: str | None) -> str | None:
+    if value is None or ("\0" not in value and _MARK not in value):
+        return value
+    return value.replace(_MARK, _MARK * 2).replace("\0", _MARK + "0")
+
+
+def _restored(value: str | None) -> str | None:
+    if value is None or _MARK not in value:
+        return value
+    # Doubled marks first: what is left of a mark then stands before its 0.
+    return _MARK.join(part.replace(_MARK + "0", "\0") for part in value.split(_MARK * 2))
+
 
 metadata = sa.MetaData()
 meta = sa.Table(
     "meta",
     metadata,
-    sa.Column("name", sa.Text, primary_key=True),
-    sa.Column("value", sa.Text, nullable=False),
+    sa.Column("name", Text, primary_key=True),
+    sa.Column("value", Text, nullable=False),
 )
 texts = sa.Table(
     "texts",
     metadata,
-    sa.Column("hash", sa.Text, primary_key=True),
+    sa.Column("hash", Text, primary_key=True),
     sa.Column("body", sa.LargeBinary, nullable=False),
 )
 entries = sa.Table(
     "entries",
     metadata,
-    sa.Column("key", sa.Text, primary_key=True),
-    sa.Column("model", sa.Text, nullable=False),
-    sa.Column("messages", sa.Text, nullable=False),
-    sa.Column("params", sa.Text, nullable=False),
-    sa.Column("text_hash", sa.Text),
-    sa.Column("finish_reason", sa.Text, nullable=False),
-    sa.Column("refusal", sa.Text),
+    sa.Column("key", Text, primary_key=True),
+    sa.Column("model", Text, nullable=False),
+    sa.Column("messages", Text, nullable=False),
+    sa.Column("params", Text, nullable=False),
+    sa.Column("text_hash", Text),
+    sa.Column("finish_reason", Text, nullable=False),
+    sa.Column("refusal", Text),
     sa.Column("prompt_tokens", sa.Integer),
     sa.Column("cached_tokens", sa.Integer),
     sa.Column("completion_tokens", sa.Integer),
     sa.Column("reasoning_tokens", sa.Integer),
     sa.Column("cost_usd", sa.Double),
-    sa.Column("price_date", sa.Text),
+    sa.Column("price_date", Text),
     sa.Column("latency_s", sa.Double, nullable=False),
     sa.Column("wait_s", sa.Double, nullable=False),
     sa.Column("retries", sa.Integer, nullable=False),
-    sa.Column("created_at", sa.Text, nullable=False),
-    sa.Column("flags", sa.Text, nullable=False),
+    sa.Column("created_at", Text, nullable=False),
+    sa.Column("flags", Text, nullable=False),
 )
 _WHO = ("run", "suite", "stage", "system", "user_id", "item", "role", "attempt", "key")
 asks = sa.Table(
     "asks",
     metadata,
     sa.Column("id", sa.Integer, primary_key=True, autoincrement=True),
-    *(sa.Column(name, sa.Text, nullable=False) for name in _WHO if name != "attempt"),
+    *(sa.Column(name, Text, nullable=False) for name in _WHO if name != "attempt"),
     sa.Column("attempt", sa.Integer, nullable=False),
-    sa.Column("model", sa.Text, nullable=False),
-    sa.Column("prompt", sa.Text, nullable=False),
+    sa.Column("model", Text, nullable=False),
+    sa.Column("prompt", Text, nullable=False),
     sa.Column("ledger_hit", sa.Boolean, nullable=False),
-    sa.Column("outcome", sa.Text, nullable=False),
-    sa.Column("detail", sa.Text, nullable=False),
+    sa.Column("outcome", Text, nullable=False),
+    sa.Column("detail", Text, nullable=False),
     sa.Column("repaired", sa.Boolean, nullable=False),
     sa.UniqueConstraint(*_WHO, name="asks_once"),
 )
@@ -80,15 +115,15 @@ payments = sa.Table(
     "payments",
     metadata,
     sa.Column("id", sa.Integer, primary_key=True, autoincrement=True),
-    sa.Column("run", sa.Text, nullable=False, index=True),
-    sa.Column("key", sa.Text, nullable=False),
+    sa.Column("run", Text, nullable=False, index=True),
+    sa.Column("key", Text, nullable=False),
     sa.Column("cost_usd", sa.Double),
 )
 vectors = sa.Table(
     "vectors",
     metadata,
-    sa.Column("model", sa.Text, primary_key=True),
-    sa.Column("digest", sa.Text, primary_key=True),
+    sa.Column("model", Text, primary_key=True),
+    sa.Column("digest", Text, primary_key=True),
     sa.Column("body", sa.LargeBinary, nullable=False),
 )
 
@@ -103,6 +138,22 @@ _KNOWN_KEYS = sa.select(entries.c.key).where(
 )
 INSERT_PAYMENT = payments.insert()
 TEXT_BY_HASH = sa.select(texts.c.body).where(texts.c.hash == sa.bindparam("key"))
+PAID = (
+    sa.select(
+        sa.func.count().label("calls"),
+        sa.func.count(payments.c.cost_usd).label("priced"),
+        sa.func.sum(payments.c.cost_usd).label("cost_usd"),
+        sa.func.sum(entries.c.prompt_tokens).label("prompt_tokens"),
+        sa.func.sum(entries.c.completion_tokens).label("completion_tokens"),
+    )
+    .select_from(payments.outerjoin(entries, payments.c.key == entries.c.key))
+    .where(payments.c.run == sa.bindparam("run"))
+)
+HITS = (
+    sa.select(sa.func.count())
+    .select_from(asks)
+    .where(asks.c.run == sa.bindparam("run"), asks.c.ledger_hit)
+)
 CALLS = (
     sa.select(
         asks.c.key.label("call_id"),
@@ -218,102 +269,3 @@ def ask_row(ask: Ask) -> dict[str, Any]:
         "detail": ask.detail,
         "repaired": ask.repaired,
     }
-
-
-def broken(where: str, error: Exception) -> StorageError:
-    """What to say when the database refuses: what failed, what was kept, what to do."""
-    cause = str(getattr(error, "orig", None) or error).partition("\n")[0][:300]
-    if any(word in cause for word in ("malformed", "not a database", "disk image")):
-        return StorageError(
-            f"the ledger {where} is damaged ({cause}). Artifacts of finished units are not "
-            "touched. Move the file away to start a new one (its calls are then made again), or "
-            "recover what is readable with: sqlite3 LEDGER .recover"
-        )
-    return StorageError(f"the ledger {where} could not be read or written: {cause}")
-
-
-def connect(url: str) -> tuple[Engine, str]:
-    """An engine whose tables exist and fit this version, and its name for messages."""
-    try:
-        parsed = sa.engine.make_url(url)
-    except sa.exc.ArgumentError as error:
-        raise UsageError(f"{url!r} is no database URL; the default is sqlite:///PATH") from error
-    where = parsed.database or "" if parsed.drivername.startswith("sqlite") else ""
-    where = where or parsed.render_as_string(hide_password=True)
-    if parsed.get_backend_name() == "sqlite":
-        if parsed.database in (None, "", ":memory:"):
-            raise UsageError("the ledger must be a file: sqlite:///PATH")
-        Path(str(parsed.database)).parent.mkdir(parents=True, exist_ok=True)
-        engine = sa.create_engine(parsed, connect_args={"timeout": BUSY_S}, hide_parameters=True)
-        sa.event.listen(engine, "connect", _pragmas)
-    elif parsed.get_backend_name() == "postgresql":
-        engine = sa.create_engine(parsed, pool_pre_ping=True, hide_parameters=True)
-    else:
-        raise UsageError(f"the ledger cannot be kept in {parsed.get_backend_name()}")
-    try:
-        _prepare(engine, where)
-    except sa.exc.DBAPIError as error:
-        engine.dispose()
-        raise broken(where, error) from error
-    except StorageError:
-        engine.dispose()
-        raise
-    return engine, where
-
-
-def _pragmas(connection: Any, _record: Any) -> None:
-    cursor = connection.cursor()
-    cursor.execute(f"PRAGMA busy_timeout={int(BUSY_S * 1000)}")
-    deadline = time.monotonic() + BUSY_S
-    while True:
-        try:
-            cursor.execute("PRAGMA journal_mode=WAL")
-            break
-        # The switch to WAL does not wait for the busy timeout when processes start together.
-        except Exception as error:
-            if "locked" not in str(error) or time.monotonic() > deadline:
-                raise
-            time.sleep(0.01)
-    cursor.execute("PRAGMA synchronous=FULL")
-    cursor.close()
-
-
-@contextmanager
-def writing(connection: Connection) -> Iterator[None]:
-    """One transaction that holds the write lock from its start, on an autocommit connection."""
-    # A deferred transaction that turns writer half-way fails at once instead of waiting.
-    lock = "BEGIN IMMEDIATE" if connection.dialect.name == "sqlite" else "BEGIN"
-    connection.exec_driver_sql(lock)
-    try:
-        yield
-    except BaseException:
-        connection.exec_driver_sql("ROLLBACK")
-        raise
-    connection.exec_driver_sql("COMMIT")
-
-
-def autocommit(engine: Engine) -> Connection:
-    """A connection whose transactions are ours to begin and end."""
-    return engine.connect().execution_options(isolation_level="AUTOCOMMIT")
-
-
-def _prepare(engine: Engine, where: str) -> None:
-    with autocommit(engine) as connection, writing(connection):
-        if engine.dialect.name == "postgresql":
-            connection.execute(sa.text("SELECT pg_advisory_xact_lock(7240881)"))
-        for table in metadata.sorted_tables:
-            connection.execute(CreateTable(table, if_not_exists=True))
-            for index in table.indexes:
-                connection.execute(CreateIndex(index, if_not_exists=True))
-        connection.execute(
-            insert_ignoring(engine.dialect.name, meta),
-            {"name": "schema_version", "value": str(VERSION)},
-        )
-        found = connection.execute(
-            sa.select(meta.c.value).where(meta.c.name == "schema_version")
-        ).scalar()
-    if found != str(VERSION):
-        raise StorageError(
-            f"the ledger {where} has schema version {found}, this MemProbe reads {VERSION}; "
-            "use the MemProbe that wrote it or give another ledger"
-        )
