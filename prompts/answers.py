@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StrictBool, field_validator
 
 from memprobe.types import FeedbackType
 
@@ -164,3 +164,22 @@ class CriticAnswer(Answer):
     inferred_trait: str
     verdict: Literal["neutral", "fishing"]
     why: str = ""
+
+
+class AmemAnalysis(Answer):
+    """What an A-MEM note is about; nothing is required, what is missing keeps its default."""
+
+    keywords: tuple[str, ...] = ()
+    context: str = "General"
+    tags: tuple[str, ...] = ()
+
+
+class AmemEvolution(Answer):
+    """Whether and how an A-MEM note and its neighbours change; lists go by neighbour order."""
+
+    should_evolve: StrictBool
+    actions: tuple[str, ...]
+    suggested_connections: tuple[str, ...]
+    tags_to_update: tuple[str, ...]
+    new_context_neighborhood: tuple[str, ...]
+    new_tags_neighborhood: tuple[tuple[str, ...], ...]
