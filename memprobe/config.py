@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated, Literal
 
-from pydantic import Field, field_validator
+from pydantic import Field, JsonValue, field_validator
 
 from memprobe.errors import UsageError
 from memprobe.types import AccessMode, Frozen, Protocol, Role
@@ -24,7 +24,8 @@ class RunConfig(Frozen):
     known of the models, e.g. for a local server. `max_cost` is in US dollars.
     `coverage_threshold` is the share of scored items below which a ranking is
     refused; `error_threshold` the share of unscored items above which a run
-    exits with 1. `seed` enters every simulated draw and bootstrap.
+    exits with 1. `system_options` are the memory systems' own, by system and
+    field. `seed` enters every simulated draw and bootstrap.
     """
 
     name: str
@@ -45,6 +46,7 @@ class RunConfig(Frozen):
     call_timeout: Annotated[float, Field(gt=0)] = 120.0
     max_cost: Annotated[float, Field(ge=0)] | None = None
     independent: bool = False
+    system_options: dict[str, dict[str, JsonValue]] = Field(default_factory=dict)
     seed: int = 7
     coverage_threshold: Annotated[float, Field(ge=0, le=1)] = 0.95
     error_threshold: Annotated[float, Field(ge=0, le=1)] = 0.05
@@ -111,6 +113,12 @@ def merge_config(old: RunConfig, new: RunConfig, known: Sequence[str] | None = N
             f"model of {role.value}: {old.model_of(role)} in the run, {new.model_of(role)} now"
             for role in moved
         ]
+    changed += [
+        f"options of {name}: {_text(old.system_options.get(name))} in the run, "
+        f"{_text(new.system_options.get(name))} now"
+        for name in old.systems
+        if name in new.systems and old.system_options.get(name) != new.system_options.get(name)
+    ]
     if changed:
         lines = "\n  ".join(changed)
         raise UsageError(
@@ -122,6 +130,7 @@ def merge_config(old: RunConfig, new: RunConfig, known: Sequence[str] | None = N
         update={
             "name": old.name,
             "systems": _union(old.systems, new.systems),
+            "system_options": {**new.system_options, **old.system_options},
             "users": _merge_users(old, new, known),
             "k": tuple(sorted({*old.k, *new.k})),
             "access": tuple(m for m in AccessMode if m in {*old.access, *new.access}),

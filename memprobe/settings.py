@@ -6,19 +6,20 @@ in the `[memprobe]` table of `memprobe.toml`. An empty variable counts as not se
 
 from __future__ import annotations
 
-import difflib
 import os
 import re
 import tomllib
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import ValidationError
+from pydantic import Field, ValidationError
 
+from memprobe import setting_values
 from memprobe.config import RunConfig
 from memprobe.errors import SettingsError
+from memprobe.setting_values import display, nearest
 from memprobe.types import Frozen, Role
 
 PREFIX = "MEMPROBE_"
@@ -33,6 +34,9 @@ class Settings(Frozen):
     `runs` is a folder or any fsspec URL, `ledger` an SQLAlchemy URL, `work_dir`
     the local folder for checkpoints of runs in an object store. `no_server`
     refuses to start a Prefect server: the one at `PREFECT_API_URL` is used.
+    `task_runner` says which processes work: this one, or those of Dask, which
+    are `dask_workers` new ones or the scheduler at `dask_address`. `worker_wait`
+    is how many seconds a deployed run waits for a worker of a pool that has none.
     """
 
     runs: str = "runs"
@@ -40,6 +44,10 @@ class Settings(Frozen):
     work_dir: str | None = None
     log_level: Literal["debug", "info", "warning", "error"] = "warning"
     no_server: bool = False
+    task_runner: Literal["local", "dask"] = "local"
+    dask_workers: Annotated[int, Field(gt=0)] = 2
+    dask_address: str | None = None
+    worker_wait: Annotated[float, Field(gt=0)] = 600.0
     debug: bool = False
 
 
@@ -152,6 +160,15 @@ RUN_OPTIONS = (
         "Models",
     ),
     Option(
+        "system_option",
+        "One of a memory system's own options, SYSTEM.FIELD=VALUE; may be repeated. "
+        "`memprobe systems` shows them.",
+        "SYSTEM.FIELD=VALUE",
+        "What is measured",
+        field="system_options",
+        many=True,
+    ),
+    Option(
         "context_window",
         "Tokens of the reader's context window; what is known of the model when not given.",
         "TOKENS",
@@ -178,6 +195,27 @@ RUN_OPTIONS = (
         "Limits",
     ),
 )
+PROCESS_OPTIONS = (
+    Option(
+        "task_runner",
+        "Who works on the units: local is this process, dask spreads them over Dask workers.",
+        "local|dask",
+        "Where and how",
+    ),
+    Option("dask_workers", "Dask worker processes to start here.", "N", "Where and how"),
+    Option(
+        "dask_address",
+        "Dask scheduler to use instead of starting workers.",
+        "ADDRESS",
+        "Where and how",
+    ),
+    Option(
+        "worker_wait",
+        "Seconds that a deployed run waits for a worker of a pool that has none.",
+        "SECONDS",
+        "Where and how",
+    ),
+)
 COMMON_OPTIONS = (
     Option("runs", "Folder or fsspec URL that holds the runs.", "DIR|URL", "Where and how"),
     Option(
@@ -201,7 +239,7 @@ COMMON_OPTIONS = (
     ),
     Option("debug", "Show the traceback of an error.", "", "Where and how"),
 )
-OPTIONS = RUN_OPTIONS + COMMON_OPTIONS
+OPTIONS = RUN_OPTIONS + PROCESS_OPTIONS + COMMON_OPTIONS
 BY_NAME = {option.name: option for option in OPTIONS}
 ELSEWHERE = {PREFIX + "CONFIG"}
 """Variables of ours that are no option of a run."""
@@ -324,12 +362,6 @@ def redact(text: str) -> str:
     return re.sub(r"(://[^:/@\s]*):[^@/\s]+@", r"\1:***@", text)
 
 
-def nearest(name: str, known: Collection[str]) -> str:
-    """`; did you mean ...?` when something known is close, else nothing."""
-    close = difflib.get_close_matches(name, sorted(known), n=1, cutoff=0.6)
-    return f"; did you mean {close[0]!r}?" if close else ""
-
-
 def _where(option: Option, source: Source, place: str) -> str:
     match source:
         case "flag":
@@ -342,69 +374,21 @@ def _where(option: Option, source: Source, place: str) -> str:
             return f"{option.name} in {place}"
 
 
-def display(value: Any) -> str:
-    """A value as text, the way a flag takes it."""
-    if value is None:
-        return "(none)"
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, Mapping):
-        return ",".join(f"{k}={v}" for k, v in value.items()) or "(none)"
-    if isinstance(value, (list, tuple)):
-        return ",".join(str(item) for item in value) or "(none)"
-    return str(value)
-
-
-def _split(raw: Any) -> list[Any]:
-    parts = raw if isinstance(raw, (list, tuple)) else str(raw).split(",")
-    return [part.strip() if isinstance(part, str) else part for part in parts if part != ""]
-
-
-def _users(raw: Any) -> Any:
-    if isinstance(raw, (list, tuple)):
-        return tuple(raw)
-    text = str(raw).strip()
-    if text == "all":
-        return None
-    if re.fullmatch(r"[+-]?\d+", text):
-        if int(text) < 1:
-            raise ValueError("at least one user")
-        return int(text)
-    return tuple(_split(text))
-
-
-def _roles(raw: Any) -> dict[str, str]:
-    pairs = list(raw.items()) if isinstance(raw, Mapping) else []
-    if not isinstance(raw, Mapping):
-        for part in (p for item in _split(raw) for p in _split(item)):
-            role, sign, model = str(part).partition("=")
-            if not sign or not role.strip() or not model.strip():
-                raise ValueError(f"{part!r} is not ROLE=MODEL")
-            pairs.append((role.strip(), model.strip()))
-    out: dict[str, str] = {}
-    for role, model in pairs:
-        known = [r.value for r in Role]
-        if role not in known:
-            raise ValueError(f"there is no role {role!r}{nearest(role, known)}")
-        if out.get(role, model) != model:
-            raise ValueError(f"role {role!r} is given two models: {out[role]} and {model}")
-        out[role] = model
-    return out
-
-
 def _checked(option: Option, raw: Any) -> Any:
     """The value of its type; raises `ValueError` (pydantic's is one) when it does not fit."""
     match option.name:
         case _ if option.default is None and raw == "none":
             raw = None
         case "systems" | "access":
-            raw = tuple(_split(raw))
+            raw = tuple(setting_values.split(raw))
         case "k":
-            raw = (raw,) if isinstance(raw, int) else tuple(_split(raw))
+            raw = (raw,) if isinstance(raw, int) else tuple(setting_values.split(raw))
         case "users":
-            raw = _users(raw)
+            raw = setting_values.users(raw)
         case "model_role":
-            raw = _roles(raw)
+            raw = setting_values.roles(raw)
+        case "system_option":
+            raw = setting_values.system_options(raw)
         case _ if isinstance(raw, (list, tuple, dict)):
             raise ValueError("one value, not a list or a table")
     named = {"name": "check"} if option.model is RunConfig else {}

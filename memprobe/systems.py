@@ -42,7 +42,7 @@ class ModelLine(Port):
         ...
 
     def failure(self) -> MemProbeError | None:
-        """A failed call that was not made good since this was last asked; None when all went well."""
+        """A failed call that no later one made good, once; None when there is none."""
         ...
 
     def close(self) -> None:
@@ -119,6 +119,6 @@ class SystemSource(Port):
         """The card of a system; raises `UsageError` when there is none."""
         ...
 
-    def create(self, name: str, user: str, stage: str = "rollout") -> MemorySystem:
+    def create(self, name: str, user: str, stage: str = "rollout", epoch: int = 1) -> MemorySystem:
         """A fresh, unopened store object for one user; `stage` says who will use it."""
         ...

@@ -49,6 +49,7 @@ def rollout_unit(system: str, user: str, epoch: int = 1) -> Unit:
 
 def rollout_fingerprint(context: RunContext, system: str, user: str, epoch: int = 1) -> str:
     """What a rollout depends on."""
+    card = context.systems.card(system)
     return fingerprint(
         "rollout",
         VERSION,
@@ -57,7 +58,9 @@ def rollout_fingerprint(context: RunContext, system: str, user: str, epoch: int 
         roles=(Role.ASSISTANT, Role.SIMULATOR, Role.PREFERENCE, Role.MEMORY),
         inputs={
             "system": system,
-            "code": context.systems.card(system).code,
+            "code": card.code,
+            "package": card.package_version,
+            "options": card.options,
             "user": user,
             "epoch": epoch,
             "max_turns": context.config.max_turns,
@@ -72,7 +75,7 @@ class _Rollout:
         self.user = user
         self.epoch = epoch
         self.card = context.systems.card(system)
-        self.memory: MemorySystem = context.systems.create(system, user.user_id)
+        self.memory: MemorySystem = context.systems.create(system, user.user_id, "rollout", epoch)
         self.episodes: Rows = []
         self.turns: Rows = []
         self.operations: Rows = []

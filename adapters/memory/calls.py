@@ -37,11 +37,10 @@ class DoorClient:
 
     def _connected(self) -> openai.AsyncOpenAI:
         if self._client is None:
-            import httpx
             import openai
 
             # A proxy of the environment must not come between us and loopback.
-            http = httpx.AsyncClient(trust_env=False, timeout=None)
+            http = openai.DefaultAsyncHttpxClient(trust_env=False, timeout=None)
             self._client = openai.AsyncOpenAI(
                 base_url=self._models.base_url,
                 api_key=self._models.api_key,
@@ -64,7 +63,7 @@ class DoorClient:
                 model=self._models.chat_model, messages=given, extra_body=params
             )
         except openai.APIStatusError as error:
-            raise _failure(error) from error
+            raise failure_of(error) from error
         except openai.APIError as error:
             raise CallFailed(Reason.PROVIDER_ERROR, f"the model door: {error}") from error
         choice = reply.choices[0]
@@ -84,7 +83,8 @@ class DoorClient:
             await client.close()
 
 
-def _failure(error: openai.APIStatusError) -> CallFailed:
+def failure_of(error: openai.APIStatusError) -> CallFailed:
+    """What the door meant by an error status: the gateway's reason, or the cost limit."""
     body = error.body if isinstance(error.body, dict) else {}
     detail = str(body.get("message") or error.message)
     code = body.get("code")

@@ -7,13 +7,18 @@ import importlib.util
 import inspect
 import re
 import sys
-from importlib.metadata import EntryPoint, entry_points
+from collections.abc import Mapping
+from importlib.metadata import EntryPoint, PackageNotFoundError, entry_points, version
 from pathlib import Path
 from types import ModuleType
 
+from pydantic import JsonValue, ValidationError
+
+from memprobe.dataset import explain
 from memprobe.errors import AdapterContractError, AdapterError, UsageError
 from memprobe.ports import Capabilities, MemorySystem
-from memprobe.systems import Services, SystemCard
+from memprobe.systems import Services, SystemCard, SystemOptions
+from memprobe.types import Protocol
 
 GROUP = "memprobe.memory_systems"
 METHODS = ("open", "write", "search", "dump", "save", "restore", "close")
@@ -182,6 +187,37 @@ def source_digest(cls: type, origin: str) -> str:
     except (OSError, TypeError):
         return ""
     return hashlib.sha256(source).hexdigest()
+
+
+def options_of(
+    cls: type, protocol: Protocol, given: Mapping[str, JsonValue], name: str
+) -> SystemOptions:
+    """A system's options: its defaults under the protocol, with those that were given.
+
+    Raises `UsageError` naming the option, and `AdapterContractError` when the
+    class's `Options` is no `SystemOptions`.
+    """
+    kind = getattr(cls, "Options", SystemOptions)
+    if not (inspect.isclass(kind) and issubclass(kind, SystemOptions)):
+        raise AdapterContractError(f"{name}: its `Options` is no subclass of SystemOptions")
+    known = sorted(kind.model_fields)
+    for key in given:
+        if key not in kind.model_fields:
+            there = f"it has {', '.join(known)}" if known else "it has none"
+            raise UsageError(f"--system-option {name}.{key}: {name} has no such option; {there}")
+    defaults = kind.published() if protocol is Protocol.PAPER else {}
+    try:
+        return kind.model_validate({**defaults, **given})
+    except ValidationError as error:
+        raise UsageError(f"--system-option {name}.{explain(error)}") from error
+
+
+def version_of(package: str | None) -> str | None:
+    """The installed version of a distribution; None when there is none."""
+    try:
+        return version(package) if package else None
+    except PackageNotFoundError:
+        return None
 
 
 def construct(cls: type, services: Services, origin: str) -> MemorySystem:

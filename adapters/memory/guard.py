@@ -13,19 +13,25 @@ import asyncio
 import hashlib
 import json
 import math
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TypeVar
 
 from pydantic import JsonValue, ValidationError
 
 from memprobe.dataset import explain
-from memprobe.errors import AdapterContractError, AdapterError, CallFailed, SnapshotError
+from memprobe.errors import (
+    AdapterContractError,
+    AdapterError,
+    BudgetExceeded,
+    CallFailed,
+    SnapshotError,
+)
 from memprobe.outcomes import Reason
 from memprobe.ports import Capabilities, MemorySystem
-from memprobe.systems import SystemCard, SystemSource
+from memprobe.systems import ModelLine, SystemCard
 from memprobe.text import sanitize
-from memprobe.types import Event, MemoryItem, Scope
+from memprobe.types import Event, MemoryItem, MessageEvent, Protocol, Scope
 
 TIMEOUT = 1800.0
 """Seconds for one call of a system. A write may make several model calls, each with retries."""
@@ -100,12 +106,44 @@ def fingerprint(items: list[MemoryItem]) -> dict[str, JsonValue]:
 class Guard:
     """One store behind its port. A call that never came back leaves it unusable."""
 
-    def __init__(self, system: MemorySystem, card: SystemCard, timeout: float = TIMEOUT) -> None:
+    def __init__(
+        self,
+        system: MemorySystem,
+        card: SystemCard,
+        timeout: float = TIMEOUT,
+        *,
+        line: ModelLine | None = None,
+        protocol: Protocol = Protocol.STRICT,
+    ) -> None:
         self.capabilities: Capabilities = card.capabilities
         self._system = system
         self._name = card.name
         self._timeout = timeout
+        self._line = line
+        self._heard = protocol is Protocol.STRICT
         self._abandoned: str | None = None
+
+    async def _asking(self, item: str, what: str, call: Callable[[], Awaitable[T]]) -> T:
+        """A call in which the system may ask its model. What it swallows is heard all the same.
+
+        Under the published protocol a swallowed failure stays swallowed; the cost
+        limit ends a run under any.
+        """
+        if self._line is None:
+            return await self._call(what, call())
+        self._line.failure()
+        self._line.begin(item)
+        try:
+            answer = await self._call(what, call())
+        except Exception as error:
+            failure = self._line.failure()
+            if failure is not None and not isinstance(error, CallFailed):
+                raise failure from error
+            raise
+        failure = self._line.failure()
+        if failure is not None and (self._heard or isinstance(failure, BudgetExceeded)):
+            raise failure
+        return answer
 
     async def _call(self, what: str, call: Awaitable[T]) -> T:
         task = asyncio.current_task()
@@ -139,12 +177,16 @@ class Guard:
     async def write(self, event: Event) -> None:
         """As the port says."""
         self._usable()
-        await self._call("write", self._system.write(event))
+        turn = f"/turn{event.turn}/{event.role}" if isinstance(event, MessageEvent) else ""
+        item = f"{event.session_id}{turn}/write"
+        await self._asking(item, "write", lambda: self._system.write(event))
 
     async def search(self, query: str, k: int) -> list[MemoryItem]:
         """As the port says."""
         self._usable()
-        found = await self._call("search", self._system.search(query, k))
+        # Named by what was asked, and not counted: a resumed run must use the same names.
+        item = f"search/{hashlib.sha256(query.encode('utf-8', 'replace')).hexdigest()[:12]}"
+        found = await self._asking(item, "search", lambda: self._system.search(query, k))
         return clean_items(self._name, "search", found)
 
     async def dump(self) -> list[MemoryItem]:
@@ -177,21 +219,9 @@ class Guard:
             )
 
     async def close(self) -> None:
-        """As the port says."""
-        await self._call("close", self._system.close())
-
-
-class Guarded:
-    """A source of systems whose stores are guarded."""
-
-    def __init__(self, source: SystemSource, timeout: float = TIMEOUT) -> None:
-        self._source = source
-        self._timeout = timeout
-
-    def card(self, name: str) -> SystemCard:
-        """The card of a system."""
-        return self._source.card(name)
-
-    def create(self, name: str, user: str) -> MemorySystem:
-        """A fresh, unopened, guarded store object for one user."""
-        return Guard(self._source.create(name, user), self.card(name), self._timeout)
+        """As the port says; the store's key opens no door any more."""
+        try:
+            await self._call("close", self._system.close())
+        finally:
+            if self._line is not None:
+                self._line.close()

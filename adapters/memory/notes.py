@@ -13,7 +13,6 @@ where they are needed: by a search and by a snapshot.
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import io
 import json
 from collections.abc import Sequence
@@ -26,13 +25,13 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import JsonValue
 
+from adapters.memory.snapshots import read_snapshot, write_snapshot
 from memprobe.errors import AdapterError, SnapshotError, UnsupportedEvent
 from memprobe.ports import Embedder
 from memprobe.systems import Services
 from memprobe.types import DocumentEvent, Event, MemoryItem, MessageEvent, Scope
 
-NOTES, VECTORS, INDEX = "notes.jsonl", "vectors.npy", "snapshot.json"
-FORMAT = 1
+NOTES, VECTORS = "notes.jsonl", "vectors.npy"
 BATCH = 64
 """Texts per request to the embedder; a close waits for one request at most."""
 Vectors = npt.NDArray[np.float32]
@@ -218,60 +217,32 @@ class NoteLog:
         notes = "".join(lines).encode()
         buffer = io.BytesIO()
         np.save(buffer, (await self.vectors())[: len(lines)], allow_pickle=False)
-        index = {
-            "format": FORMAT,
-            "system": self.name,
-            "embedder": self._embedder.name,
-            "count": len(lines),
-            NOTES: hashlib.sha256(notes).hexdigest(),
-            VECTORS: hashlib.sha256(buffer.getvalue()).hexdigest(),
-        }
-        (directory / NOTES).write_bytes(notes)
-        (directory / VECTORS).write_bytes(buffer.getvalue())
-        raw = json.dumps(index, indent=1, sort_keys=True) + "\n"
-        (directory / INDEX).write_text(raw, encoding="utf-8", newline="\n")
+        write_snapshot(
+            directory,
+            self.name,
+            self._embedder.name,
+            len(lines),
+            {NOTES: notes, VECTORS: buffer.getvalue()},
+        )
 
     async def restore(self, directory: Path) -> None:
         """Read a snapshot; encodes nothing. Raises `SnapshotError` when any part is off."""
         self._check()
         if self._notes:
             raise SnapshotError(f"{self.name}: only an empty store can be restored")
-        index = self._index(directory)
-        notes, vectors = (self._part(directory, part, index) for part in (NOTES, VECTORS))
+        count, parts = read_snapshot(directory, self.name, self._embedder.name, (NOTES, VECTORS))
+        notes, vectors = parts[NOTES], parts[VECTORS]
         try:
             loaded = [Note.from_row(json.loads(line)) for line in notes.decode().split("\n")[:-1]]
             rows: Vectors = np.load(io.BytesIO(vectors), allow_pickle=False)
         except (ValueError, KeyError, TypeError) as error:
             raise SnapshotError(f"{directory}: unreadable snapshot ({error})") from error
-        if not len(loaded) == len(rows) == index["count"]:
+        if not len(loaded) == len(rows) == count:
             raise SnapshotError(
-                f"{directory}: {index['count']} notes announced, {len(loaded)} notes and "
+                f"{directory}: {count} notes announced, {len(loaded)} notes and "
                 f"{len(rows)} vectors found"
             )
         self._notes, self._rows = loaded, list(rows)
-
-    def _index(self, directory: Path) -> dict[str, Any]:
-        path = directory / INDEX
-        try:
-            index: dict[str, Any] = json.loads(path.read_bytes())
-            found = (index["format"], index["system"], index["embedder"])
-        except FileNotFoundError as error:
-            raise SnapshotError(f"{path} is missing: no snapshot of {self.name}") from error
-        except (ValueError, KeyError, TypeError) as error:
-            raise SnapshotError(f"{path} is unreadable ({error})") from error
-        needed = (FORMAT, self.name, self._embedder.name)
-        if found != needed:
-            raise SnapshotError(f"{path} is of {found}, {needed} is needed")
-        return index
-
-    def _part(self, directory: Path, name: str, index: dict[str, Any]) -> bytes:
-        path = directory / name
-        if not path.is_file():
-            raise SnapshotError(f"{path} is missing")
-        raw = path.read_bytes()
-        if hashlib.sha256(raw).hexdigest() != index.get(name):
-            raise SnapshotError(f"{path} does not match the hash in {INDEX}")
-        return raw
 
     async def close(self) -> None:
         """Drop the log. A batch under way is waited for: others may share it."""

@@ -9,49 +9,72 @@ from __future__ import annotations
 
 import difflib
 import importlib
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from pydantic import JsonValue
 
 from adapters.memory import external
+from adapters.memory.guard import Guard
 from memprobe.errors import AdapterContractError, MemProbeError, MissingPrerequisite, UsageError
 from memprobe.ids import slug
 from memprobe.ports import Embedder, MemorySystem
-from memprobe.systems import ModelAccess, Services, SystemCard
+from memprobe.systems import ModelLine, Services, SystemCard, SystemOptions
 from memprobe.types import Protocol
 
 BUILT_IN: dict[str, str] = {
     "nomem": "adapters.memory.nomem:NoMemory",
     "longctx_full": "adapters.memory.longctx:LongContext",
     "rag": "adapters.memory.rag:Rag",
+    "amem": "adapters.memory.amem:AMem",
+    "mem0": "adapters.memory.mem0:Mem0",
+    "memt": "adapters.memory.memt:MemT",
 }
 """Name and `module:Class` of each system that comes with MemProbe."""
+
+
+Lines = Callable[[str, str, str, int], ModelLine]
+"""The model line of a store: of (system, user, stage, epoch)."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
     cls: type
     card: SystemCard
+    options: SystemOptions = field(default_factory=SystemOptions)
+
+
+def install_command(card: SystemCard) -> str:
+    """What to type when a system's package is missing."""
+    if card.extra is None:
+        return f"pip install {card.package}"
+    return f"pip install 'memprobe-audit[{card.extra}]'"
 
 
 class Registry:
     """The source of systems of a run.
 
-    `models` gives the model access of one (system, user), for the systems whose
-    card says that they need a language model. `names` are resolved at once, so
-    that the slug of a `file.py:Class` is known before it is first asked for.
+    `lines` gives the model line of one store, for the systems whose card says
+    that they need a language model. `names` are resolved at once, so that the
+    slug of a `file.py:Class` is known before it is first asked for. `options` are
+    the systems' own, by system. `guarded` puts every store behind a `Guard`.
     """
 
     def __init__(
         self,
         embedder: Embedder,
         protocol: Protocol = Protocol.STRICT,
-        models: Callable[[str, str], ModelAccess] | None = None,
+        lines: Lines | None = None,
         *,
         names: Sequence[str] = (),
+        options: Mapping[str, Mapping[str, JsonValue]] | None = None,
+        guarded: bool = False,
     ) -> None:
         self._embedder = embedder
         self._protocol = protocol
-        self._models = models
+        self._lines = lines
+        self._options = dict(options or {})
+        self._guarded = guarded
         self._plugins = external.plugins()
         self._entries: dict[str, _Entry] = {}
         self._by_slug: dict[str, str] = {}
@@ -88,25 +111,46 @@ class Registry:
         self.cards()
         return dict(self._broken)
 
-    def create(self, name: str, user: str) -> MemorySystem:
+    def create(self, name: str, user: str, stage: str = "rollout", epoch: int = 1) -> MemorySystem:
         """A fresh, unopened store object for one user.
 
         Raises `MissingPrerequisite` when the system needs a language model and
-        the run has none to give.
+        the run has none to give, or a package that is not installed.
         """
         entry = self._entry(name)
-        return external.construct(entry.cls, self._services(entry.card, user), entry.card.origin)
-
-    def _services(self, card: SystemCard, user: str) -> Services:
-        models = None
+        card = entry.card
+        if card.package is not None and card.package_version is None:
+            raise MissingPrerequisite(
+                f"{card.name} needs the package {card.package}: {install_command(card)}"
+            )
+        line = None
         if card.capabilities.needs_llm:
-            if self._models is None:
+            if self._lines is None:
                 raise MissingPrerequisite(
                     f"{card.name} needs a language model: pass --model, e.g. "
                     "--model openai/gpt-5.4-mini or --model ollama/llama3.2"
                 )
-            models = self._models(card.name, user)
-        return Services(embedder=self._embedder, protocol=self._protocol, models=models)
+            line = self._lines(card.name, user, stage, epoch)
+        services = Services(
+            embedder=self._embedder,
+            protocol=self._protocol,
+            models=line.access if line else None,
+            options=entry.options,
+        )
+        store = external.construct(entry.cls, services, card.origin)
+        if not self._guarded:
+            return store
+        return Guard(store, card, line=line, protocol=self._protocol)
+
+    def check_options(self) -> None:
+        """Raises `UsageError` when options are given for a system that nobody asked for."""
+        known = {self._by_slug.get(name, name) for name in self._entries} | set(self._by_slug)
+        for name in self._options:
+            if name not in known:
+                raise UsageError(
+                    f"--system-option {name}.*: the run has no system {name!r}; "
+                    f"it has {', '.join(sorted(self._by_slug))}"
+                )
 
     def _entry(self, name: str) -> _Entry:
         name = self._by_slug.get(name, name)
@@ -125,7 +169,22 @@ class Registry:
                 "give its class another name or a card with another name"
             )
         self._by_slug[entry.card.name] = name
-        self._entries[name] = entry
+        self._entries[name] = self._configured(entry)
+
+    def _configured(self, entry: _Entry) -> _Entry:
+        """The entry with its options, recorded on its card, and the installed package."""
+        card = entry.card
+        options = external.options_of(
+            entry.cls, self._protocol, self._options.get(card.name, {}), card.name
+        )
+        installed = external.version_of(card.package)
+        card = card.model_copy(
+            update={
+                "options": options.model_dump(mode="json"),
+                "package_version": installed,
+            }
+        )
+        return _Entry(entry.cls, card, options)
 
     def _load(self, name: str) -> _Entry:
         if external.is_path_spec(name):

@@ -16,6 +16,7 @@ import socket
 import struct
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import uvicorn
@@ -26,9 +27,16 @@ from starlette.routing import Route
 
 from adapters.models import questions
 from adapters.models.redaction import redact
-from memprobe.errors import BudgetExceeded, CallFailed, MemProbeError, MissingPrerequisite
+from memprobe.errors import (
+    AdapterError,
+    BudgetExceeded,
+    CallFailed,
+    MemProbeError,
+    MissingPrerequisite,
+)
 from memprobe.outcomes import Reason
 from memprobe.ports import Embedder
+from memprobe.systems import ModelAccess
 from memprobe.text import sanitize
 from memprobe.types import Asker, Role
 from storage.ledger import LedgerEntry
@@ -42,6 +50,20 @@ _STATUS = {
     Reason.PROVIDER_ERROR: 502,
     Reason.REFUSAL: 400,
 }
+
+
+@dataclass
+class _Caller:
+    """A token's owner, and which of its calls failed for good."""
+
+    asker: Asker
+    replicate: int = 0
+    failures: dict[str, MemProbeError] = field(default_factory=dict)
+
+    def misused(self, status: int, said: str, code: str, param: str | None = None) -> Response:
+        """A request that the door cannot serve: a fault of the system's, and heard of."""
+        self.failures[said] = AdapterError(f"{self.asker.system}: the model door refused: {said}")
+        return _error(status, said, code, param)
 
 
 class _Server(uvicorn.Server):
@@ -58,8 +80,7 @@ class Door:
     def __init__(self, gateway: Gateway, embedder: Embedder) -> None:
         self._gateway = gateway
         self._embedder = embedder
-        self._askers: dict[str, Asker] = {}
-        self._failures: dict[str, MemProbeError] = {}
+        self._callers: dict[str, _Caller] = {}
         self._server: _Server | None = None
         self._serving: asyncio.Task[None] | None = None
         self._port = 0
@@ -71,20 +92,45 @@ class Door:
             raise MissingPrerequisite("the model door is not open; start it first")
         return f"http://127.0.0.1:{self._port}/v1"
 
-    def token(self, asker: Asker) -> str:
-        """A new bearer token whose calls are recorded as this asker's."""
+    def token(self, asker: Asker, replicate: int = 0) -> str:
+        """A new bearer token whose calls are recorded as this asker's.
+
+        `replicate` keeps repeated samples of the same question apart.
+        """
         token = f"memprobe-{secrets.token_urlsafe(24)}"
-        self._askers[token] = asker
+        self._callers[token] = _Caller(asker, replicate)
         return token
+
+    def line(self, asker: Asker, replicate: int = 0) -> Line:
+        """A token with the harness's end of it; see `ModelLine`."""
+        return Line(self, self.token(asker, replicate), asker)
+
+    def access(self, token: str) -> ModelAccess:
+        """What a store is handed with its token."""
+        model = self._gateway.model_for(Role.MEMORY)
+        return ModelAccess(self.url, token, model, self._embedder.name)
+
+    def begin(self, token: str, item: str) -> None:
+        """Calls of this token belong to this item from now on."""
+        caller = self._callers[token]
+        caller.asker = caller.asker.model_copy(update={"item": item})
 
     def revoke(self, token: str) -> None:
         """Turn a token away from now on."""
-        self._askers.pop(token, None)
-        self._failures.pop(token, None)
+        self._callers.pop(token, None)
 
     def failure(self, token: str) -> MemProbeError | None:
-        """The last failed call of a token, once: libraries tend to swallow theirs."""
-        return self._failures.pop(token, None)
+        """The last failed call of a token that no later one made good, once.
+
+        Libraries tend to swallow their failures; what they asked again with
+        success is none.
+        """
+        caller = self._callers.get(token)
+        if caller is None or not caller.failures:
+            return None
+        *_, last = caller.failures.values()
+        caller.failures.clear()
+        return last
 
     async def start(self) -> str:
         """Serve on a free loopback port; gives the base URL."""
@@ -98,6 +144,7 @@ class Door:
                 Route("/v1/chat/completions", self._chat, methods=["POST"]),
                 Route("/v1/embeddings", self._embeddings, methods=["POST"]),
                 Route("/v1/models", self._models),
+                Route("/{path:path}", self._elsewhere, methods=["GET", "POST"]),
             ]
         )
         config = uvicorn.Config(app, log_config=None, access_log=False, lifespan="off", ws="none")
@@ -128,10 +175,16 @@ class Door:
     async def __aexit__(self, *_: object) -> None:
         await self.stop()
 
-    def _caller(self, request: Request) -> tuple[str, Asker] | None:
+    def _caller(self, request: Request) -> _Caller | None:
         kind, _, token = request.headers.get("authorization", "").partition(" ")
-        asker = self._askers.get(token.strip())
-        return (token.strip(), asker) if kind.lower() == "bearer" and asker else None
+        return self._callers.get(token.strip()) if kind.lower() == "bearer" else None
+
+    async def _elsewhere(self, request: Request) -> Response:
+        caller = self._caller(request)
+        if caller is None:
+            return _unauthorized()
+        said = f"there is no {request.url.path} here: chat completions, embeddings and models only"
+        return caller.misused(404, said, "not_found")
 
     async def _models(self, request: Request) -> Response:
         if self._caller(request) is None:
@@ -144,20 +197,21 @@ class Door:
         caller = self._caller(request)
         if caller is None:
             return _unauthorized()
-        token, asker = caller
         try:
             body = json.loads(await request.body())
             if body.get("n") not in (None, 1):
-                return _error(400, "n must be 1", "unsupported_value", "n")
+                return caller.misused(400, "n must be 1", "unsupported_value", "n")
             model = self._gateway.model_for(Role.MEMORY)
-            question = questions.from_body(body, model, self._gateway.salt_for(model, asker))
+            salt = self._gateway.salt_for(model, caller.asker)
+            question = questions.from_body(body, model, salt, caller.replicate)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
-            return _error(400, f"not a chat request: {error!r}", "invalid_request")
+            return caller.misused(400, f"not a chat request: {error!r}", "invalid_request")
         try:
-            entry = await self._gateway.complete_raw(question, asker, PROMPT)
+            entry = await self._gateway.complete_raw(question, caller.asker, PROMPT)
         except MemProbeError as failure:
-            self._failures[token] = failure
+            caller.failures[question.key] = failure
             return _failed(failure)
+        caller.failures.pop(question.key, None)
         reply = chat_completion(entry, str(body.get("model") or model))
         if body.get("stream"):
             usage = bool((body.get("stream_options") or {}).get("include_usage"))
@@ -165,20 +219,22 @@ class Door:
         return JSONResponse(reply)
 
     async def _embeddings(self, request: Request) -> Response:
-        if self._caller(request) is None:
+        caller = self._caller(request)
+        if caller is None:
             return _unauthorized()
         try:
             body = json.loads(await request.body())
             given = body["input"]
         except (ValueError, KeyError, TypeError) as error:
-            return _error(400, f"not an embeddings request: {error!r}", "invalid_request")
+            return caller.misused(400, f"not an embeddings request: {error!r}", "invalid_request")
         texts = [given] if isinstance(given, str) else given
         if not isinstance(texts, list) or not all(isinstance(t, str) for t in texts):
-            return _error(400, "input must be text, not tokens", "unsupported_value", "input")
+            said = "input must be text, not tokens"
+            return caller.misused(400, said, "unsupported_value", "input")
         wanted = body.get("dimensions")
         if wanted not in (None, self._embedder.dimensions):
             said = f"the embedder has {self._embedder.dimensions} dimensions"
-            return _error(400, said, "unsupported_value", "dimensions")
+            return caller.misused(400, said, "unsupported_value", "dimensions")
         vectors = await self._embedder.encode([sanitize(t)[0] for t in texts])
         # The openai client asks for base64 unless told otherwise.
         packed = body.get("encoding_format") == "base64"
@@ -190,6 +246,31 @@ class Door:
         usage = {"prompt_tokens": used, "total_tokens": used}
         name = body.get("model") or self._embedder.name
         return JSONResponse({"object": "list", "data": rows, "model": name, "usage": usage})
+
+
+class Line:
+    """One store's model access and what the harness sees of it (`memprobe.systems.ModelLine`)."""
+
+    def __init__(self, door: Door, token: str, asker: Asker) -> None:
+        self._door, self._token = door, token
+        self.asker = asker
+
+    @property
+    def access(self) -> ModelAccess:
+        """What the store is handed."""
+        return self._door.access(self._token)
+
+    def begin(self, item: str) -> None:
+        """Calls from now on belong to this item."""
+        self._door.begin(self._token, item)
+
+    def failure(self) -> MemProbeError | None:
+        """A failed call that was not made good since this was last asked."""
+        return self._door.failure(self._token)
+
+    def close(self) -> None:
+        """Turn the store's key away."""
+        self._door.revoke(self._token)
 
 
 def _packed(vector: list[float]) -> str:

@@ -136,7 +136,7 @@ def with_schema_text(question: Question) -> tuple[Message, ...]:
     return (*before, Message(role=last.role, content=text))
 
 
-def from_body(body: Mapping[str, Any], model: str, salt: Salt) -> Question:
+def from_body(body: Mapping[str, Any], model: str, salt: Salt, replicate: int = 0) -> Question:
     """The question of a library's chat request; it is sent as it is, under our model's name.
 
     The ledger keeps plain messages as text and any other (tool calls, content
@@ -162,6 +162,7 @@ def from_body(body: Mapping[str, Any], model: str, salt: Salt) -> Question:
         role=Role.MEMORY,
         messages=tuple(kept),
         params=params,
+        replicate=replicate,
         raw={"messages": raw},
         sanitized=changed,
     )
@@ -180,6 +181,11 @@ PASSED = (
     "tools",
     "tool_choice",
     "parallel_tool_calls",
+    # Beyond OpenAI's own: what vLLM, SGLang, llama.cpp and others take in the body.
+    "min_p",
+    "top_k",
+    "repetition_penalty",
+    "chat_template_kwargs",
 )
 
 

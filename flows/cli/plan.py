@@ -24,7 +24,10 @@ def plan_run(config: RunConfig) -> Plan:
     from tasks.plan import estimate
 
     dataset = load_dataset(Path(config.dataset) if config.dataset else recovery_dir())
-    registry = Registry(MiniLM(), config.protocol)
+    registry = Registry(
+        MiniLM(), config.protocol, names=config.systems, options=config.system_options
+    )
+    registry.check_options()
     cards = [registry.card(name) for name in config.systems]
     reader = config.model_of(Role.SLOT_FILL)
     window = config.context_window

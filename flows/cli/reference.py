@@ -104,7 +104,7 @@ def _table(head: tuple[str, str], rows: list[tuple[str, str]]) -> str:
 
 
 def _setting(option: Option) -> tuple[str, str]:
-    from memprobe.settings import display
+    from memprobe.setting_values import display
 
     shown = display(option.default)
     default = "" if shown in ("(none)", "", "false") else f" Default: `{shown}`."

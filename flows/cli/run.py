@@ -13,10 +13,12 @@ from flows.cli.output import emit_json, note, plain, table
 from memprobe.config import RunConfig
 from memprobe.errors import UsageError
 from memprobe.outcomes import Reason
-from memprobe.settings import RUN_OPTIONS, Resolved, nearest, redact
+from memprobe.setting_values import nearest
+from memprobe.settings import PROCESS_OPTIONS, RUN_OPTIONS, Resolved, redact
 
 SUITES = ("recovery",)
 RUN = tuple(option.name for option in RUN_OPTIONS)
+PROCESSES = tuple(option.name for option in PROCESS_OPTIONS)
 Suite = Annotated[str, typer.Argument(metavar="[SUITE]", help="The suite: recovery.")]
 
 
@@ -40,7 +42,7 @@ def fresh_name(suite: str) -> str:
     return f"{suite}_{datetime.now(UTC):%Y%m%d_%H%M%S}"
 
 
-@with_settings(*RUN)
+@with_settings(*RUN, *PROCESSES)
 def run(
     resolved: Resolved,
     suite: Suite = "recovery",
@@ -68,7 +70,7 @@ def run(
     execute(resolved.config(name or fresh_name(suite)), resolved, json_output)
 
 
-@with_settings("max_connections", "call_timeout", "max_cost")
+@with_settings("max_connections", "call_timeout", "max_cost", *PROCESSES)
 def resume(resolved: Resolved, run: RunName, json_output: Json = False) -> None:
     """Go on with a run under its own settings; finished units and calls are not repeated.
 

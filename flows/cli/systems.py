@@ -16,12 +16,13 @@ from flows.cli import errors
 from flows.cli.options import Json, with_settings
 from flows.cli.output import emit_json, note, plain, table
 from memprobe.settings import Resolved
-from memprobe.types import Asker, Role
+from memprobe.types import Role
 
 if TYPE_CHECKING:
     from adapters.memory.contract import CheckResult
+    from adapters.memory.contract.models import ContractModels
     from adapters.models.minilm import MiniLM
-    from memprobe.systems import ModelAccess
+    from memprobe.config import RunConfig
 
 
 def register(app: typer.Typer) -> None:
@@ -54,7 +55,7 @@ def systems(resolved: Resolved, json_output: Json = False) -> None:
         note(f"memprobe: {plain(name)} cannot be loaded: {plain(reason)}")
 
 
-@with_settings("model", "model_role")
+@with_settings("model", "model_role", "protocol", "system_option")
 def check(
     resolved: Resolved,
     spec: Annotated[
@@ -64,7 +65,11 @@ def check(
 ) -> None:
     """Hold a memory system to the contract: isolation, complete dumps, event time and more.
 
-    Example: `memprobe check examples/my_memory.py:MyMemory`
+    The last line tells what thirty turns of dialogue cost it. A system that asks
+    a language model needs one: give it with `--model`.
+
+    Examples: `memprobe check examples/my_memory.py:MyMemory`,
+    `memprobe check amem --model openai/gpt-5.4-mini`
     """
     results = asyncio.run(_check(resolved, spec))
     failed = [r for r in results if not r.passed]
@@ -91,12 +96,19 @@ async def _check(resolved: Resolved, spec: str) -> list[CheckResult]:
     def tell(result: CheckResult) -> None:
         note(f"{result.name}: {_word(result)} ({result.seconds:.1f} s)")
 
+    config = resolved.config("check")
     embedder = MiniLM()
     try:
         with tempfile.TemporaryDirectory(prefix="memprobe-check-") as folder:
-            async with _models(resolved, embedder, Path(folder)) as models:
+            async with _models(config, embedder, Path(folder)) as models:
                 return await check_spec(
-                    spec, embedder, workdir=Path(folder), models=models, on_result=tell
+                    spec,
+                    embedder,
+                    workdir=Path(folder),
+                    protocol=config.protocol,
+                    models=models,
+                    options=config.system_options,
+                    on_result=tell,
                 )
     finally:
         await embedder.close()
@@ -104,35 +116,13 @@ async def _check(resolved: Resolved, spec: str) -> list[CheckResult]:
 
 @asynccontextmanager
 async def _models(
-    resolved: Resolved, embedder: MiniLM, folder: Path
-) -> AsyncIterator[ModelAccess | None]:
+    config: RunConfig, embedder: MiniLM, folder: Path
+) -> AsyncIterator[ContractModels | None]:
     """A model for the system under check, through the gateway; None without `--model`."""
-    config = resolved.config("check")
-    model = config.model_of(Role.MEMORY)
-    if model.startswith("embedded/"):
+    if config.model_of(Role.MEMORY).startswith("embedded/"):
         yield None
         return
-    from adapters.memory.contract.network import trusted
-    from adapters.models.door import Door
-    from adapters.models.gateway import Gateway
-    from memprobe.systems import ModelAccess
-    from storage.ledger import Ledger
+    from adapters.memory.contract.models import contract_models
 
-    ledger = Ledger.open(f"sqlite:///{folder / 'ledger.sqlite'}")
-    gateway = Gateway(config, ledger, {})
-    door = Door(gateway, embedder)
-    # The checks block the network; what the gateway does on the door's behalf is let through.
-    with trusted():
-        await door.start()
-    try:
-        asker = Asker(run="check", suite="contract", stage="check", user="contract")
-        yield ModelAccess(
-            base_url=door.url,
-            api_key=door.token(asker),
-            chat_model=model,
-            embedding_model=embedder.name,
-        )
-    finally:
-        await door.stop()
-        await gateway.close()
-        await asyncio.to_thread(ledger.close)
+    async with contract_models(config, embedder, folder) as models:
+        yield models

@@ -6,7 +6,9 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 
 from adapters.memory.registry import Registry
+from memprobe.errors import MemProbeError
 from memprobe.ports import MemorySystem
+from memprobe.systems import ModelAccess
 from memprobe.types import MessageEvent, Protocol, Scope
 
 START = datetime(2023, 5, 7, 18, 30, tzinfo=UTC)
@@ -67,3 +69,22 @@ async def two_episodes(system: MemorySystem) -> None:
     await system.write(event("write a poem", episode=2, turn=1))
     await system.write(event("roses are red", role="assistant", episode=2, turn=1))
     await system.write(event("lovely", episode=2, turn=2))
+
+
+class FixedLine:
+    """A model line whose other end nobody watches."""
+
+    def __init__(self, access: ModelAccess) -> None:
+        self.access = access
+        self.begun: list[str] = []
+        self.failures: list[MemProbeError] = []
+        self.closed = False
+
+    def begin(self, item: str) -> None:
+        self.begun.append(item)
+
+    def failure(self) -> MemProbeError | None:
+        return self.failures.pop() if self.failures else None
+
+    def close(self) -> None:
+        self.closed = True

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from adapters.memory.guard import Guard, Guarded, clean_items
+from adapters.memory.guard import Guard, clean_items
 from adapters.memory.registry import Registry
 from memprobe.errors import AdapterContractError, AdapterError, CallFailed, SnapshotError
 from memprobe.outcomes import Reason
@@ -185,7 +185,7 @@ async def test_a_store_that_comes_back_as_another_is_refused(tmp_path: Path, kep
 
 async def test_the_built_in_systems_stand_behind_the_guard(tmp_path: Path) -> None:
     for name in ("nomem", "longctx_full", "rag"):
-        source = Guarded(Registry(WordEmbedder()))
+        source = Registry(WordEmbedder(), guarded=True)
         store, again = source.create(name, "u"), source.create(name, "u")
         await store.open(scope())
         await store.write(event("I drink tea"))

@@ -12,7 +12,7 @@ from memprobe import AdapterContractError, AdapterError, MemorySystem
 from memprobe.errors import MissingPrerequisite, UsageError
 from memprobe.systems import ModelAccess
 from memprobe.types import Protocol
-from tests.adapters.support import WordEmbedder
+from tests.adapters.support import FixedLine, WordEmbedder
 
 EXAMPLE = Path(__file__).parents[2] / "examples/my_memory.py"
 METHODS = "\n".join(f"    async def {m}(self, *args): return []" for m in external.METHODS)
@@ -109,14 +109,14 @@ def test_a_model_is_given_to_those_that_need_one(tmp_path: Path) -> None:
     spec = f"{write(tmp_path / 'm.py', body)}:Mine"
     with pytest.raises(MissingPrerequisite, match="--model"):
         registry().create(spec, "u")
-    asked: list[tuple[str, str]] = []
+    asked: list[tuple[str, str, str, int]] = []
 
-    def models(system: str, user: str) -> ModelAccess:
-        asked.append((system, user))
-        return ModelAccess("http://127.0.0.1:1/v1", "key", "chat", "embed")
+    def line(system: str, user: str, stage: str, epoch: int) -> FixedLine:
+        asked.append((system, user, stage, epoch))
+        return FixedLine(ModelAccess("http://127.0.0.1:1/v1", "key", "chat", "embed"))
 
-    made = registry(models=models).create(spec, "user_007")
-    assert asked == [("mine", "user_007")]
+    made = registry(lines=line).create(spec, "user_007", "recover", 2)
+    assert asked == [("mine", "user_007", "recover", 2)]
     assert made.services.models.chat_model == "chat"  # type: ignore[attr-defined]
 
 

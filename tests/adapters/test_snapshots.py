@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from adapters.memory.notes import INDEX, NOTES, VECTORS
+from adapters.memory.notes import NOTES, VECTORS
+from adapters.memory.snapshots import INDEX
 from memprobe import SnapshotError
 from memprobe.types import Protocol
 from tests.adapters.support import WordEmbedder, event, opened, two_episodes

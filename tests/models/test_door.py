@@ -223,3 +223,38 @@ async def test_stores_call_at_the_same_time(make: Any, ledger: Ledger) -> None:
     assert len(caller.provider.calls) == 1
     for client in clients:
         await client.close()
+
+
+async def test_a_failure_that_was_made_good_is_none(make: Any) -> None:
+    caller = await make(fault(FaultKind.BAD_REQUEST), completion("fine"))
+    with pytest.raises(openai.InternalServerError):
+        await caller.say()
+    assert (await caller.say()).choices[0].message.content == "fine"
+    assert caller.door.failure(caller.token) is None
+
+
+async def test_a_request_that_the_door_cannot_serve_is_heard(make: Any) -> None:
+    caller = await make()
+    with pytest.raises(openai.NotFoundError):
+        await caller.client.responses.create(model="x", input="hello")
+    assert "/v1/responses" in str(caller.door.failure(caller.token))
+    with pytest.raises(openai.BadRequestError):
+        await caller.client.embeddings.create(model="x", input="hi", dimensions=7)
+    assert "2 dimensions" in str(caller.door.failure(caller.token))
+
+
+async def test_a_line_names_the_item_and_keeps_samples_apart(make: Any, ledger: Ledger) -> None:
+    caller = await make(completion("one"), completion("two"))
+    lines = [caller.door.line(WHO, replicate) for replicate in (0, 1)]
+    said = []
+    for line in lines:
+        line.begin("s0001/turn1/user/write")
+        client = caller.with_token(line.access.api_key)
+        reply = await client.chat.completions.create(model="x", messages=SAID)
+        said.append(reply.choices[0].message.content)
+        line.close()
+        with pytest.raises(openai.AuthenticationError):
+            await client.chat.completions.create(model="x", messages=SAID)
+    assert said == ["one", "two"]
+    ledger.flush()
+    assert {row["item"] for row in ledger.calls("r1")} == {"s0001/turn1/user/write"}

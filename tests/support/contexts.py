@@ -199,9 +199,9 @@ class RecordedSystems:
     def card(self, name: str) -> SystemCard:
         return self.registry.card(name)
 
-    def create(self, name: str, user: str) -> MemorySystem:
+    def create(self, name: str, user: str, stage: str = "rollout", epoch: int = 1) -> MemorySystem:
         return Recorded(
-            self.registry.create(name, user),
+            self.registry.create(name, user, stage, epoch),
             self.journal,
             self.events,
             self.queries,

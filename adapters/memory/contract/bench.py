@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from uuid import uuid4
 
+from pydantic import JsonValue
+
+from adapters.memory.contract.models import ContractModels
 from memprobe.ids import slug
 from memprobe.ports import Capabilities, MemorySystem
-from memprobe.systems import ModelAccess, SystemCard
+from memprobe.systems import SystemCard
 from memprobe.types import MemoryItem, MessageEvent, Protocol, Scope
 
 EVENT_TIME = datetime(2023, 5, 7, 18, 30, tzinfo=UTC)
@@ -19,13 +22,25 @@ EVENT_TIME = datetime(2023, 5, 7, 18, 30, tzinfo=UTC)
 
 @dataclass(frozen=True, slots=True)
 class CheckResult:
-    """One check of the contract. A skipped check does not apply and counts as passed."""
+    """One check of the contract. A skipped check does not apply and counts as passed.
+
+    `figures` are what a check measured, e.g. the price of taking a dialogue in.
+    """
 
     name: str
     passed: bool
     detail: str
     seconds: float
     skipped: bool = False
+    figures: dict[str, float | None] | None = None
+
+
+class Measured(Exception):
+    """A check that passed and has figures to show."""
+
+    def __init__(self, detail: str, figures: dict[str, float | None]) -> None:
+        super().__init__(detail)
+        self.figures = figures
 
 
 class Violation(Exception):
@@ -69,7 +84,9 @@ class Bench:
     workdir: Path
     spec: str | None = None
     protocol: Protocol = Protocol.STRICT
-    models: ModelAccess | None = None
+    models: ContractModels | None = None
+    options: Mapping[str, JsonValue] = field(default_factory=dict)
+    broken: Callable[[], MemorySystem] | None = None
     ks: tuple[int, ...] = (1, 3, 5, 10)
     items: int = 500
     time_limit: float = 900.0
@@ -88,9 +105,11 @@ class Bench:
         key = slug(f"{self._run}/{self.card.name}/{name}")
         return Scope(run=self._run, system=self.card.name, user=user, key=key)
 
-    async def open(self, name: str, user: str = "user_001") -> MemorySystem:
+    async def open(
+        self, name: str, user: str = "user_001", make: Callable[[], MemorySystem] | None = None
+    ) -> MemorySystem:
         """A fresh object, opened; it is closed when the check ends."""
-        store = self.factory()
+        store = (make or self.factory)()
         self._opened.append(store)
         await store.open(self.scope(name, user))
         return store

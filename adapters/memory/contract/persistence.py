@@ -62,10 +62,14 @@ async def _restored(bench: Bench, folder: Path, times: bool) -> dict[str, Any]:
         found = len(await store.search(QUERY, 3)) if bench.can.top_k else 0
         return {"dump": summary(await store.dump(), times=times), "found": found}
     answer = bench.workdir / f"{folder.parent.name}_restored.json"
+    line = None
+    if bench.models is not None and bench.can.needs_llm:
+        line = bench.models.lines(bench.card.name, "contract", "check", 1)
     order = {
         "spec": bench.spec,
         "protocol": bench.protocol.value,
-        "models": asdict(bench.models) if bench.models else None,
+        "models": asdict(line.access) if line else None,
+        "options": {bench.card.name: dict(bench.options)} if bench.options else {},
         "scope": bench.scope("restored").model_dump(),
         "folder": str(folder),
         "answer": str(answer),

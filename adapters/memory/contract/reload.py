@@ -16,8 +16,25 @@ from adapters.memory.contract.network import NetworkGuard
 from adapters.memory.contract.persistence import summary
 from adapters.memory.registry import Registry
 from adapters.models.minilm import MiniLM
+from memprobe.errors import MemProbeError
 from memprobe.systems import ModelAccess
 from memprobe.types import Protocol, Scope
+
+
+class _Line:
+    """A line whose other end is in the process that gave the order."""
+
+    def __init__(self, access: ModelAccess) -> None:
+        self.access = access
+
+    def begin(self, item: str) -> None:
+        return None
+
+    def failure(self) -> MemProbeError | None:
+        return None
+
+    def close(self) -> None:
+        return None
 
 
 async def reload(order: dict[str, Any]) -> dict[str, Any]:
@@ -26,7 +43,9 @@ async def reload(order: dict[str, Any]) -> dict[str, Any]:
     registry = Registry(
         MiniLM(),
         Protocol(order["protocol"]),
-        (lambda system, user: ModelAccess(**models)) if models else None,
+        (lambda *_: _Line(ModelAccess(**models))) if models else None,
+        names=[order["spec"]],
+        options=order["options"],
     )
     with NetworkGuard() as guard:
         store = registry.create(order["spec"], order["scope"]["user"])

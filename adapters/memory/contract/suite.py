@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 
-from adapters.memory.contract import content, persistence, retrieval, separation
-from adapters.memory.contract.bench import Bench, CheckResult, NotApplicable, Violation
+from pydantic import JsonValue
+
+from adapters.memory.contract import content, modelled, persistence, retrieval, separation
+from adapters.memory.contract.bench import Bench, CheckResult, Measured, NotApplicable, Violation
+from adapters.memory.contract.models import ContractModels
 from adapters.memory.contract.network import NetworkBlocked, NetworkGuard
-from adapters.memory.registry import Registry
+from adapters.memory.registry import Lines, Registry
 from memprobe.errors import MissingPrerequisite
 from memprobe.ports import Embedder, MemorySystem
-from memprobe.systems import ModelAccess, SystemCard
+from memprobe.systems import SystemCard
 from memprobe.types import Protocol
 
 Check = Callable[[Bench], Awaitable[None]]
@@ -33,6 +36,8 @@ CHECKS: dict[str, Check] = {
     "concurrent_stores": separation.concurrent_stores,
     "save_restore": persistence.save_and_restore,
     "errors_surface": persistence.errors_surface,
+    "model_failures": modelled.model_failures,
+    "cost": modelled.cost,
 }
 NO_NETWORK = "no_network"
 
@@ -48,6 +53,7 @@ def _blocked(error: BaseException | None) -> bool:
 async def _run(name: str, check: Check, bench: Bench) -> CheckResult:
     started = time.perf_counter()
     passed, skipped = False, False
+    figures = None
     detail = (check.__doc__ or name).partition("\n")[0]
     try:
         try:
@@ -56,6 +62,8 @@ async def _run(name: str, check: Check, bench: Bench) -> CheckResult:
         finally:
             await bench.close_all()
         passed = True
+    except Measured as found:
+        passed, detail, figures = True, str(found), found.figures
     except NotApplicable as reason:
         passed, skipped, detail = True, True, f"does not apply: {reason}"
     except TimeoutError:
@@ -74,7 +82,7 @@ async def _run(name: str, check: Check, bench: Bench) -> CheckResult:
                 f"expected the check to run through; came {type(error).__name__}: {error}; "
                 "fix: see the traceback by running the same calls in your own test"
             )
-    return CheckResult(name, passed, detail, time.perf_counter() - started, skipped)
+    return CheckResult(name, passed, detail, time.perf_counter() - started, skipped, figures)
 
 
 async def check_system(
@@ -86,7 +94,9 @@ async def check_system(
     ks: Sequence[int] = (1, 3, 5, 10),
     items: int = 500,
     protocol: Protocol = Protocol.STRICT,
-    models: ModelAccess | None = None,
+    models: ContractModels | None = None,
+    broken: Callable[[], MemorySystem] | None = None,
+    options: Mapping[str, JsonValue] | None = None,
     time_limit: float = 900.0,
     on_result: Callable[[CheckResult], None] | None = None,
 ) -> list[CheckResult]:
@@ -94,8 +104,8 @@ async def check_system(
 
     `factory` makes an unopened store object; `spec` is the name by which a new
     process finds the system (without it the restore is checked in this one).
-    `items` is how many facts the completeness check writes, `time_limit` the
-    seconds one check may take. While it runs, the process reaches nothing beyond
+    `broken` makes one whose model never answers. `items` is how many facts the
+    completeness check writes, `time_limit` the seconds one check may take. While it runs, the process reaches nothing beyond
     loopback, except what `network.trusted` covers.
     """
     bench = Bench(
@@ -105,6 +115,8 @@ async def check_system(
         spec=spec,
         protocol=protocol,
         models=models,
+        broken=broken,
+        options=options or {},
         ks=tuple(sorted(ks)),
         items=items,
         time_limit=time_limit,
@@ -138,25 +150,33 @@ async def check_spec(
     *,
     workdir: Path,
     protocol: Protocol = Protocol.STRICT,
-    models: ModelAccess | None = None,
+    models: ContractModels | None = None,
+    options: Mapping[str, Mapping[str, JsonValue]] | None = None,
     ks: Sequence[int] = (1, 3, 5, 10),
     items: int = 500,
     time_limit: float = 900.0,
     on_result: Callable[[CheckResult], None] | None = None,
 ) -> list[CheckResult]:
-    """`check_system` for a name as the command line takes it.
+    """`check_system` for a name as the command line takes it, guarded as a run guards it.
 
     Raises `UsageError` or `AdapterError` when the system cannot be loaded, and
-    `MissingPrerequisite` when it needs a language model and `models` is None.
+    `MissingPrerequisite` when it needs a package that is not installed, or a
+    language model and `models` is None.
     """
-    registry = Registry(
-        embedder, protocol, (lambda system, user: models) if models is not None else None
-    )
-    card = registry.card(spec)
+
+    def registry(lines: Lines | None) -> Registry:
+        return Registry(
+            embedder, protocol, lines, names=[spec], options=options, guarded=models is not None
+        )
+
+    working = registry(models.lines if models else None)
+    working.check_options()
+    failing = registry(models.broken if models else None)
+    card = working.card(spec)
     if card.capabilities.needs_llm and models is None:
         raise MissingPrerequisite(f"{card.name} needs a language model to be checked: --model M")
     return await check_system(
-        lambda: registry.create(spec, "contract"),
+        lambda: working.create(spec, "contract", "check"),
         card,
         workdir=workdir,
         spec=spec,
@@ -164,6 +184,8 @@ async def check_spec(
         items=items,
         protocol=protocol,
         models=models,
+        broken=lambda: failing.create(spec, "contract", "check"),
+        options=(options or {}).get(card.name, {}),
         time_limit=time_limit,
         on_result=on_result,
     )
