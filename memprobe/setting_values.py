@@ -82,8 +82,9 @@ def system_options(raw: Any) -> dict[str, dict[str, Any]]:
             raise ValueError("a table for each system, e.g. amem = { evo_threshold = 50 }")
         return {str(name): dict(fields) for name, fields in raw.items()}
     out: dict[str, dict[str, Any]] = {}
-    # Not split at commas: a value may hold some.
-    for part in raw if isinstance(raw, (list, tuple)) else [raw]:
+    # Semicolons part those of a variable: a value may hold commas.
+    given = raw if isinstance(raw, (list, tuple)) else str(raw).split(";")
+    for part in given:
         place, sign, text = str(part).partition("=")
         system, dot, name = place.strip().rpartition(".")
         if not sign or not dot or not system or not name:

@@ -77,7 +77,7 @@ def test_every_field_is_either_fixed_or_handled() -> None:
     """A field added later must be sorted into one of the groups on purpose."""
     from memprobe.config import RESULT_FIELDS
 
-    extended = {"systems", "users", "k", "access"}
+    extended = {"systems", "users", "k", "access", "system_options"}
     replaced = {
         "max_connections",
         "max_cost",
@@ -112,3 +112,15 @@ def test_users_are_joined(old: Any, new: Any, merged: Any) -> None:
 def test_a_count_and_ids_need_the_data_set() -> None:
     with pytest.raises(UsageError, match="both as ids"):
         merge_config(OLD, again(users=("a",)))
+
+
+def test_options_come_with_a_new_system_and_stay_with_an_old_one() -> None:
+    old = again(systems=("amem",), system_options={"amem": {"evo_threshold": 50}})
+    new = again(
+        systems=("amem", "memt"),
+        system_options={"amem": {"evo_threshold": 50}, "memt": {"max_steps": 3}},
+    )
+    assert merge_config(old, new).system_options == new.system_options
+    changed = again(systems=("amem",), system_options={"amem": {"evo_threshold": 10}})
+    with pytest.raises(UsageError, match="options of amem"):
+        merge_config(old, changed)

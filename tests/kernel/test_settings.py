@@ -124,6 +124,8 @@ def test_an_empty_variable_counts_as_not_set(tmp_path: Path) -> None:
         ("model_role", "jugde=x/y", "did you mean 'judge'?"),
         ("model_role", "judge", "ROLE=MODEL"),
         ("model_role", "judge=a/b,judge=c/d", "two models"),
+        ("system_option", "depth=3", "SYSTEM.FIELD=VALUE"),
+        ("system_option", "m.depth=3;m.depth=4", "two values"),
         ("max_cost", "-1", "greater than or equal to 0"),
         ("error_threshold", "nan", "less than or equal to 1"),
         ("log_level", "loud", "warning"),
@@ -217,3 +219,16 @@ def test_flows_get_the_fields_of_a_run_from_the_environment(
     assert settings.runs == "runs"
     assert set(fields) == {option.target for option in RUN_OPTIONS}
     assert RunConfig(name="n", **fields).model == "a/b"
+
+
+def test_options_of_systems_are_read_as_json_where_they_are(tmp_path: Path) -> None:
+    given = ["amem.reindex=true", "my.py:Class.name=a, b", "amem.heat=0.5"]
+    resolved = looked_up(tmp_path, {"system_option": given})
+    assert resolved.config("r").system_options == {
+        "amem": {"reindex": True, "heat": 0.5},
+        "my.py:Class": {"name": "a, b"},
+    }
+    (tmp_path / "memprobe.toml").write_text(
+        "[memprobe.system_option.amem]\nreindex = false\n", encoding="utf-8"
+    )
+    assert looked_up(tmp_path, {}).config("r").system_options == {"amem": {"reindex": False}}
