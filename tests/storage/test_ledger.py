@@ -15,6 +15,7 @@ import pytest
 from memprobe.errors import StorageError, UsageError
 from memprobe.types import Asker, Message, Role, Usage
 from storage.ledger import Ask, Ledger, LedgerEntry
+from tests.support.postgres import Postgres
 
 WHO = Asker(run="r1", suite="recovery", stage="recover", system="rag", user="u1", item="i")
 
@@ -48,22 +49,31 @@ def url(folder: Path) -> str:
     return f"sqlite:///{folder / 'ledger.db'}"
 
 
-async def test_an_entry_comes_back_as_it_was(tmp_path: Path) -> None:
+@pytest.fixture(params=["sqlite", "postgresql"])
+def where(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """The URL of a new ledger, in a file or on a server."""
+    if request.param == "sqlite":
+        return url(tmp_path)
+    server: Postgres = request.getfixturevalue("postgres")
+    return server.url(server.new())
+
+
+async def test_an_entry_comes_back_as_it_was(where: str) -> None:
     stored = entry("k1")
-    ledger = Ledger.open(url(tmp_path))
+    ledger = Ledger.open(where)
     assert ledger.get("k1") is None
     assert await ledger.put(stored)
     assert ledger.get("k1") == stored
     ledger.close()
-    ledger = Ledger.open(url(tmp_path))
+    ledger = Ledger.open(where)
     assert ledger.get("k1") == stored
     assert await ledger.put(entry("none", text=None))
     assert ledger.get("none") == entry("none", text=None)
     ledger.close()
 
 
-async def test_the_first_answer_stands_and_both_payments_count(tmp_path: Path) -> None:
-    one, two = Ledger.open(url(tmp_path)), Ledger.open(url(tmp_path))
+async def test_the_first_answer_stands_and_both_payments_count(where: str) -> None:
+    one, two = Ledger.open(where), Ledger.open(where)
     assert await one.put(entry("k", "first"), ask("k"))
     other = WHO.model_copy(update={"run": "r2"})
     assert not await two.put(entry("k", "second"), ask("k", asker=other))
@@ -75,8 +85,8 @@ async def test_the_first_answer_stands_and_both_payments_count(tmp_path: Path) -
     two.close()
 
 
-async def test_an_ask_is_kept_once_and_an_outage_is_replaced(tmp_path: Path) -> None:
-    ledger = Ledger.open(url(tmp_path))
+async def test_an_ask_is_kept_once_and_an_outage_is_replaced(where: str) -> None:
+    ledger = Ledger.open(where)
     await ledger.note(ask("k", "provider_error"))
     await ledger.put(entry("k"), ask("k", "ok"))
     await ledger.note(ask("k", "ok", hit=True))
@@ -86,8 +96,8 @@ async def test_an_ask_is_kept_once_and_an_outage_is_replaced(tmp_path: Path) -> 
     ledger.close()
 
 
-async def test_a_replay_costs_its_run_nothing(tmp_path: Path) -> None:
-    ledger = Ledger.open(url(tmp_path))
+async def test_a_replay_costs_its_run_nothing(where: str) -> None:
+    ledger = Ledger.open(where)
     await ledger.put(entry("k"), ask("k"))
     later = WHO.model_copy(update={"run": "r2"})
     await ledger.note(ask("k", hit=True, asker=later))
@@ -110,8 +120,8 @@ async def test_a_shared_prefix_is_stored_once(tmp_path: Path) -> None:
     assert (tmp_path / "ledger.db").stat().st_size < 2 * len(dump)
 
 
-async def test_vectors_are_kept_bit_for_bit(tmp_path: Path) -> None:
-    ledger = Ledger.open(url(tmp_path))
+async def test_vectors_are_kept_bit_for_bit(where: str) -> None:
+    ledger = Ledger.open(where)
     blobs = {f"d{i}": bytes([i % 256]) * 16 for i in range(1200)}
     await ledger.vectors_put("m", blobs)
     await ledger.vectors_put("m", {"d1": b"another"})
@@ -143,34 +153,34 @@ asyncio.run(main())
 """
 
 
-def child(folder: Path, name: str, how: str) -> subprocess.Popen[str]:
+def child(where: str, name: str, how: str) -> subprocess.Popen[str]:
     code = textwrap.dedent(KILLED)
     return subprocess.Popen(
-        [sys.executable, "-c", code, url(folder), name, how],
+        [sys.executable, "-c", code, where, name, how],
         stdout=subprocess.PIPE,
         text=True,
         cwd=Path(__file__).parents[2],
     )
 
 
-def test_what_put_returned_for_survives_kill_9(tmp_path: Path) -> None:
-    process = child(tmp_path, "a", "kill")
+def test_what_put_returned_for_survives_kill_9(where: str) -> None:
+    process = child(where, "a", "kill")
     keys = process.communicate(timeout=60)[0].split()
     assert process.returncode == -signal.SIGKILL
     assert len(keys) == 160
-    ledger = Ledger.open(url(tmp_path))
+    ledger = Ledger.open(where)
     assert all(ledger.get(key) is not None for key in keys)
     assert ledger.spent("r1") == pytest.approx(0.25 * len(keys))
     ledger.close()
 
 
-def test_several_processes_write_one_ledger(tmp_path: Path) -> None:
-    processes = [child(tmp_path, name, "count") for name in "abcd"]
+def test_several_processes_write_one_ledger(where: str) -> None:
+    processes = [child(where, name, "count") for name in "abcd"]
     written: list[str] = []
     for process in processes:
         written += process.communicate(timeout=120)[0].split()
         assert process.returncode == 0
-    ledger = Ledger.open(url(tmp_path))
+    ledger = Ledger.open(where)
     assert len(written) == 4 * 160
     assert all(ledger.get(key) is not None for key in written)
     ledger.close()
@@ -222,16 +232,16 @@ async def test_a_failing_disk_reaches_whoever_waits(tmp_path: Path) -> None:
     ledger.close()
 
 
-async def test_a_closed_ledger_takes_nothing(tmp_path: Path) -> None:
-    ledger = Ledger.open(url(tmp_path))
+async def test_a_closed_ledger_takes_nothing(where: str) -> None:
+    ledger = Ledger.open(where)
     ledger.close()
     ledger.close()
     with pytest.raises(StorageError, match="closed"):
         await ledger.put(entry("k"))
 
 
-def test_the_ledger_outlives_event_loops(tmp_path: Path) -> None:
-    ledger = Ledger.open(url(tmp_path))
+def test_the_ledger_outlives_event_loops(where: str) -> None:
+    ledger = Ledger.open(where)
     for i in range(3):
         asyncio.run(ledger.put(entry(f"k{i}")))
     assert all(ledger.get(f"k{i}") for i in range(3))
