@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from adapters.memory.contract.models import ContractModels
     from adapters.models.minilm import MiniLM
     from memprobe.config import RunConfig
+    from memprobe.systems import SystemCard
 
 
 def register(app: typer.Typer) -> None:
@@ -31,28 +32,97 @@ def register(app: typer.Typer) -> None:
     app.command(rich_help_panel="Memory systems")(check)
 
 
-@with_settings()
-def systems(resolved: Resolved, json_output: Json = False) -> None:
-    """List the memory systems: built in and from installed packages. Broken ones are named.
+@with_settings("protocol")
+def systems(
+    resolved: Resolved,
+    name: Annotated[
+        str | None,
+        typer.Argument(metavar="[NAME]", help="Everything about one system, its options too."),
+    ] = None,
+    json_output: Json = False,
+) -> None:
+    """List the memory systems, built in and from installed packages. Broken ones are named.
 
-    Example: `memprobe systems`
+    Shows whether each can be used or the command that installs it, the kind of
+    worker it belongs to, what it needs, and its licence.
+
+    Examples: `memprobe systems`, `memprobe systems amem`
     """
     from adapters.memory.registry import Registry
     from adapters.models.minilm import MiniLM
 
-    registry = Registry(MiniLM())
+    registry = Registry(MiniLM(), resolved.config("systems").protocol)
+    if name is not None:
+        card = registry.card(name)
+        if json_output:
+            emit_json(_facts(card))
+        else:
+            table(["", plain(card.name)], _sheet(card))
+        return
     cards, broken = registry.cards(), registry.broken()
     if json_output:
-        emit_json({"systems": [c.model_dump(mode="json") for c in cards], "broken": broken})
+        emit_json({"systems": [_facts(card) for card in cards], "broken": broken})
         return
-    rows: list[list[Any]] = []
-    for card in cards:
-        can = card.capabilities
-        needs = [word for word, on in (("model", can.needs_llm), ("gpu", card.pool == "gpu")) if on]
-        rows.append([card.name, card.summary, card.origin, ", ".join(needs), card.extra or ""])
-    table(["name", "what it does", "origin", "needs", "extra"], rows)
-    for name, reason in broken.items():
-        note(f"memprobe: {plain(name)} cannot be loaded: {plain(reason)}")
+    rows = [
+        [c.name, c.summary, _installed(c), c.pool, ", ".join(_needs(c)) or "nothing", c.licence]
+        for c in cards
+    ]
+    table(["name", "what it does", "installed", "pool", "needs", "licence"], rows)
+    for each, reason in broken.items():
+        note(f"memprobe: {plain(each)} cannot be loaded: {plain(reason)}")
+
+
+def _facts(card: SystemCard) -> dict[str, Any]:
+    from adapters.memory.registry import install_command
+
+    missing = not _usable(card)
+    return {
+        **card.model_dump(mode="json"),
+        "installed": not missing,
+        "install": install_command(card) if missing else None,
+        "needs": _needs(card),
+    }
+
+
+def _usable(card: SystemCard) -> bool:
+    return card.package is None or card.package_version is not None
+
+
+def _installed(card: SystemCard) -> str:
+    from adapters.memory.registry import install_command
+
+    if not _usable(card):
+        return f"no: {install_command(card)}"
+    if card.package is None:
+        return "yes" if card.origin == "built in" else card.origin
+    return f"yes ({card.package} {card.package_version})"
+
+
+def _needs(card: SystemCard) -> list[str]:
+    """What a run must give the system; the embedder comes with MemProbe."""
+    needs = ["a language model (--model)"] if card.capabilities.needs_llm else []
+    if card.pool == "gpu":
+        needs.append("a server with a GPU for its own model")
+    return needs
+
+
+def _sheet(card: SystemCard) -> list[list[Any]]:
+    can = card.capabilities.model_dump()
+    rows: list[list[Any]] = [
+        ["title", card.title],
+        ["what it does", card.summary],
+        ["installed", _installed(card)],
+        ["pool", f"memprobe-{card.pool}"],
+        ["needs", ", ".join(_needs(card)) or "nothing"],
+        ["licence", card.licence],
+        ["score", card.score_scale],
+        ["can", ", ".join(name for name, on in can.items() if on)],
+    ]
+    rows += [
+        [f"--system-option {card.name}.{option}", f"= {plain(str(value))}"]
+        for option, value in card.options.items()
+    ]
+    return [*rows, *(["note", text] for text in card.notes)]
 
 
 @with_settings("model", "model_role", "protocol", "system_option")

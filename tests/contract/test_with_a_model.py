@@ -1,0 +1,116 @@
+"""The contract for systems that ask a language model, against a server that answers by content."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from adapters.memory.contract import CHECKS, NO_NETWORK, check_spec
+from adapters.memory.contract.bench import Bench, Violation
+from adapters.memory.contract.modelled import TURNS, model_failures
+from adapters.memory.contract.models import ContractModels, contract_models
+from adapters.memory.external import version_of
+from adapters.memory.registry import Registry
+from adapters.models.minilm import MiniLM
+from memprobe.config import RunConfig
+from tests.support.fake_server import FakeServer
+
+ASKING = ("amem", "mem0", "memt")
+
+
+@pytest_asyncio.fixture(loop_scope="module", scope="module")
+async def embedder() -> AsyncIterator[MiniLM]:
+    model = MiniLM()
+    yield model
+    await model.close()
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeServer]:
+    with FakeServer() as fake:
+        monkeypatch.setenv("OPENAI_BASE_URL", fake.url)
+        monkeypatch.setenv("OPENAI_API_KEY", "sk-fake")
+        yield fake
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def models(
+    server: FakeServer, embedder: MiniLM, tmp_path: Path
+) -> AsyncIterator[ContractModels]:
+    config = RunConfig(name="check", model="openai/mock")
+    async with contract_models(config, embedder, tmp_path) as opened:
+        yield opened
+
+
+@pytest.mark.asyncio(loop_scope="module")
+@pytest.mark.parametrize("name", ASKING)
+async def test_it_holds_the_contract(
+    name: str, models: ContractModels, server: FakeServer, embedder: MiniLM, tmp_path: Path
+) -> None:
+    if name == "mem0" and version_of("mem0ai") is None:
+        pytest.skip("mem0ai is not installed")
+    results = {r.name: r for r in await check_spec(name, embedder, workdir=tmp_path, models=models)}
+    assert list(results) == [*CHECKS, NO_NETWORK]
+    assert [(r.name, r.detail) for r in results.values() if not r.passed] == []
+    assert not results["model_failures"].skipped
+    figures = results["cost"].figures
+    assert figures is not None
+    assert figures["turns"] == TURNS
+    assert figures["calls"] >= TURNS  # type: ignore[operator]
+    assert figures["items"] >= TURNS / 2  # type: ignore[operator]
+    assert figures["cost_usd"] is None, "the fake model has no price, and unknown is not 0"
+    # Nobody else asked the server, and everything that it was asked is in the books.
+    assert {s.path for s in server.seen} == {"/v1/chat/completions"}
+    sent, *_ = models.usage()
+    assert sent == len(server.chats)
+
+
+SWALLOWS = """
+import httpx
+from memprobe import Capabilities
+from memprobe.systems import Services
+
+class Swallows:
+    capabilities = Capabilities(needs_llm=True)
+    def __init__(self, services: Services): self.models, self.items = services.models, []
+    async def open(self, scope): self.items = []
+    async def write(self, event):
+        async with httpx.AsyncClient() as client:
+            await client.post(
+                f"{self.models.base_url}/chat/completions",
+                headers={"Authorization": f"Bearer {self.models.api_key}"},
+                json={"model": "m", "messages": [{"role": "user", "content": event.text}]},
+            )
+    async def search(self, query, k): return []
+    async def dump(self): return []
+    async def save(self, directory): ...
+    async def restore(self, directory): ...
+    async def close(self): ...
+"""
+
+
+@pytest.mark.asyncio(loop_scope="module")
+@pytest.mark.parametrize("guarded", [False, True])
+async def test_a_swallowed_outage_is_found_and_a_run_would_hear_it(
+    guarded: bool, models: ContractModels, embedder: MiniLM, tmp_path: Path
+) -> None:
+    path = tmp_path / "swallows.py"
+    path.write_text(SWALLOWS)
+    spec = f"{path}:Swallows"
+    registry = Registry(embedder, lines=models.broken, names=[spec], guarded=guarded)
+    bench = Bench(
+        factory=lambda: registry.create(spec, "u"),
+        card=registry.card(spec),
+        workdir=tmp_path,
+        models=models,
+        broken=lambda: registry.create(spec, "u"),
+    )
+    if guarded:
+        await model_failures(bench)
+    else:
+        with pytest.raises(Violation, match="silence"):
+            await model_failures(bench)
+    await bench.close_all()
