@@ -16,7 +16,13 @@ from pydantic import JsonValue
 
 from adapters.memory import external
 from adapters.memory.guard import Guard
-from memprobe.errors import AdapterContractError, MemProbeError, MissingPrerequisite, UsageError
+from memprobe.errors import (
+    AdapterContractError,
+    AdapterError,
+    MemProbeError,
+    MissingPrerequisite,
+    UsageError,
+)
 from memprobe.ids import slug
 from memprobe.ports import Embedder, MemorySystem
 from memprobe.systems import ModelLine, Services, SystemCard, SystemOptions
@@ -49,6 +55,15 @@ def install_command(card: SystemCard) -> str:
     if card.extra is None:
         return f"pip install {card.package}"
     return f"pip install 'memprobe-audit[{card.extra}]'"
+
+
+def _built_in(name: str) -> type:
+    module, _, attribute = BUILT_IN[name].partition(":")
+    try:
+        found: type = getattr(importlib.import_module(module), attribute)
+    except Exception as error:
+        raise AdapterError(f"{name} failed to import: {type(error).__name__}: {error}") from error
+    return found
 
 
 class Registry:
@@ -192,8 +207,7 @@ class Registry:
             external.check_class(cls, name)
             return _Entry(cls, external.card_of(cls, self._path_name(cls), name))
         if name in BUILT_IN:
-            module, _, attribute = BUILT_IN[name].partition(":")
-            cls = getattr(importlib.import_module(module), attribute)
+            cls = _built_in(name)
             return _Entry(cls, external.card_of(cls, name, "built in"))
         if name in self._plugins:
             plugin = self._plugins[name]
