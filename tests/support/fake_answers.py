@@ -49,7 +49,7 @@ def content_text(content: Any) -> str:
     return ""
 
 
-MEMORY_SYSTEMS = ("fake_memory_amem",)
+MEMORY_SYSTEMS = ("fake_memory_mem0", "fake_memory_amem")
 
 
 def _of_a_memory_system(body: dict[str, Any]) -> str | None:
@@ -186,7 +186,16 @@ def _disclosure(user: str) -> dict[str, Any]:
     return {"disclosed": shown, "evidence": best if shown else ""}
 
 
+def _merged(readings: str, wanted: str) -> dict[str, Any]:
+    """One of the readings of a memory's parts."""
+    best = max(_json_at(readings), key=lambda c: (overlap(wanted, c["label"]), number(c["label"])))
+    return {"label": best["label"], "reason": f"part {best['part']} is the plainest"}
+
+
 def _slot_fill(system: str, user: str) -> dict[str, Any]:
+    readings = system.partition("The readings, as a JSON list:\n")[2]
+    if readings:
+        return _merged(readings, _field(user, "Dimension").replace("_", " "))
     marker = "The memory, as a JSON list:\n"
     raw = system[system.find(marker) + len(marker) :] if marker in system else "[]"
     try:
