@@ -7,7 +7,6 @@ import contextlib
 import logging
 import signal
 import threading
-from pathlib import Path
 from typing import Any
 
 from flows import progress as progress_module
@@ -19,10 +18,12 @@ from flows.runtime import opened, run_location
 from flows.units import partial_units, progress_of
 from memprobe.config import RunConfig
 from memprobe.errors import MissingPrerequisite
+from memprobe.places import exported, public
 from memprobe.settings import Settings
 from memprobe.types import Role
 from storage.manifest import RunStatus
 from storage.runs import RunStore
+from tasks import report
 
 
 async def finished(config: RunConfig, settings: Settings) -> RunResult | None:
@@ -32,13 +33,14 @@ async def finished(config: RunConfig, settings: Settings) -> RunResult | None:
     """
     async with opened(config, settings) as run:
         store = run.context.store
-        report = Path(store.location) / "report" / "index.html"
+        written = store.files.size(f"{report.FOLDER}/index.html") is not None
         units = progress_of(run)
         done = store.manifest.status is RunStatus.COMPLETE and units[0] == units[1]
         done = done and not partial_units(run)
-        if not done or not report.exists():
+        if not done or not written:
             return None
-        return result_of(run, RunStatus.COMPLETE, units, failures=[], report=str(report))
+        page = await asyncio.to_thread(report.local_page, store)
+        return result_of(run, RunStatus.COMPLETE, units, failures=[], report=str(page))
 
 
 def _flow_result(config: RunConfig, settings: Settings) -> RunResult:
@@ -52,7 +54,7 @@ def _flow_result(config: RunConfig, settings: Settings) -> RunResult:
         # Failures end in the result; Prefect's own account of them is a traceback each.
         for name in ("prefect.flow_runs", "prefect.task_runs"):
             logging.getLogger(name).setLevel(logging.CRITICAL)
-    places = {"runs": settings.runs, "ledger": settings.ledger}
+    places = public({"runs": settings.runs, "ledger": settings.ledger})
 
     async def run() -> Any:
         main = asyncio.current_task()
@@ -70,7 +72,8 @@ def _flow_result(config: RunConfig, settings: Settings) -> RunResult:
         return await state.aresult(raise_on_failure=False)
 
     try:
-        found = asyncio.run(run())
+        with exported(settings):
+            found = asyncio.run(run())
     except TerminationSignal:
         # While a flow runs, Prefect's handler of SIGTERM stands before ours.
         raise KeyboardInterrupt from None
@@ -121,7 +124,7 @@ def run_recovery(config: RunConfig, settings: Settings, progress: Progress) -> R
     # interpreter ends, and the process hangs.
     threading.Thread(target=_warm, args=(config,), name="warm").start()
     progress.say("starting the Prefect server")
-    with server.serving(server.local_home(settings.runs)):
+    with server.serving(server.local_home(settings.runs), settings.server_database):
         try:
             return _flow_result(config, settings)
         except asyncio.CancelledError:

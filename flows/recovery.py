@@ -27,6 +27,7 @@ from memprobe.config import RunConfig
 from memprobe.errors import BudgetExceeded, CallFailed, MemProbeError
 from memprobe.ids import slug
 from memprobe.outcomes import Reason, Unscored
+from memprobe.places import settled
 from memprobe.settings import load_settings
 from storage.catalog import build_catalog
 from storage.manifest import RunStatus
@@ -299,7 +300,7 @@ async def memprobe(
     `memprobe.toml`. The same `run` again resumes it.
     """
     settings, base = load_settings()
-    settings = settings.model_copy(update=places or {})
+    settings = settled(settings, places or {})
     given = {"systems": systems, "users": users, "model": model}
     fields = {
         **base,

@@ -23,6 +23,7 @@ from memprobe.config import RunConfig, merge_config
 from memprobe.dataset import Dataset, load_dataset
 from memprobe.errors import UsageError
 from memprobe.ids import slug
+from memprobe.places import public, settled
 from memprobe.settings import Settings, load_settings
 from memprobe.systems import ModelLine, SystemCard
 from memprobe.types import Asker, Role
@@ -138,13 +139,13 @@ class Runtime:
 
     @property
     def places(self) -> dict[str, str]:
-        """Where the run and its ledger lie, for a process in another folder."""
+        """Where the run and its ledger lie, for a process in another folder; no passwords."""
         runs, ledger = self.settings.runs, self.settings.ledger
         if "://" not in runs:
             runs = str(Path(runs).absolute())
         if ledger.startswith(SQLITE):
             ledger = SQLITE + str(Path(ledger.removeprefix(SQLITE)).absolute())
-        return {"runs": runs, "ledger": ledger}
+        return public({"runs": runs, "ledger": ledger})
 
     def share(self) -> None:
         """From now on other processes work on the run too, over the same ledger."""
@@ -184,6 +185,11 @@ def _place(name: str) -> tuple[str, int]:
     return name, id(asyncio.get_running_loop())
 
 
+def current(name: str) -> Runtime:
+    """The runtime of a run that is open in this event loop."""
+    return _OPEN[_place(name)]
+
+
 @asynccontextmanager
 async def attached(
     name: str, places: Mapping[str, str], systems: Sequence[str] = ()
@@ -196,7 +202,7 @@ async def attached(
     if here is not None:
         yield here
         return
-    settings = load_settings()[0].model_copy(update=dict(places))
+    settings = settled(load_settings()[0], places)
     async with opened_part(name, settings, systems) as run:
         yield run
 

@@ -23,6 +23,7 @@ from pathlib import Path
 import httpx
 
 from memprobe.errors import MissingPrerequisite
+from memprobe.settings import redact
 from tasks.checkpoint import write_atomic
 
 STARTUP_TIMEOUT_S = 180.0
@@ -100,11 +101,15 @@ def environment(home: Path, api_url: str) -> dict[str, str]:
     return tuned | {"PREFECT_HOME": str(home.resolve()), "PREFECT_API_URL": api_url}
 
 
-def start(home: Path, port: int | None = None) -> tuple[Server, subprocess.Popen[bytes]]:
-    """Start a server and wait until it answers.
+def start(
+    home: Path, port: int | None = None, database: str = ""
+) -> tuple[Server, subprocess.Popen[bytes]]:
+    """Start a server and wait until it answers; `database` is where it keeps its records.
 
-    Raises `MissingPrerequisite` with the end of its log when it does not within
-    three minutes (the first start builds the database and takes the longest).
+    The database's URL goes to the server alone, neither to this process's
+    environment nor into a file. Raises `MissingPrerequisite` with the end of the
+    log when nothing answers within three minutes (the first start builds the
+    database and takes the longest).
     """
     home.mkdir(parents=True, exist_ok=True)
     port = port or _free_port()
@@ -113,6 +118,10 @@ def start(home: Path, port: int | None = None) -> tuple[Server, subprocess.Popen
     env = {**os.environ, **environment(home, api_url)}
     # The server must not believe that it is a client of itself.
     env.pop("PREFECT_API_URL")
+    if database:
+        # Prefect knows the older name too; which one would win is not ours to guess.
+        env.pop("PREFECT_API_DATABASE_CONNECTION_URL", None)
+        env["PREFECT_SERVER_DATABASE_CONNECTION_URL"] = database
     command = [sys.executable, "-m", "uvicorn", "--factory"]
     command += ["prefect.server.api.server:create_app", "--host", "127.0.0.1"]
     command += ["--port", str(port), "--log-level", "error"]
@@ -136,9 +145,10 @@ def start(home: Path, port: int | None = None) -> tuple[Server, subprocess.Popen
             break
         time.sleep(0.1)
     stop(process)
-    tail = log.read_text(errors="replace")[-1500:]
+    tail = redact(log.read_text(errors="replace")[-1500:])
+    where = f" with its database at {redact(database)}" if database else ""
     raise MissingPrerequisite(
-        f"the local Prefect server did not start; its log ({log}) ends with:\n{tail}\n"
+        f"the local Prefect server did not start{where}; its log ({log}) ends with:\n{tail}\n"
         "Start one yourself with `prefect server start` and set PREFECT_API_URL"
     )
 
@@ -174,11 +184,11 @@ def given() -> str | None:
 
 
 @contextlib.contextmanager
-def serving(runs: Path) -> Iterator[str]:
+def serving(runs: Path, database: str = "") -> Iterator[str]:
     """An API address for one run, exported to this process's environment.
 
     Uses `PREFECT_API_URL` when it is set, else the server of `memprobe up`,
-    else a server of its own for as long as the block lasts.
+    else a server of its own, with that database, for as long as the block lasts.
     """
     address = given()
     if address:
@@ -195,7 +205,7 @@ def serving(runs: Path) -> Iterator[str]:
         home, api_url = prefect_home(runs), kept.api_url
     else:
         home = _claim(prefect_home(runs))
-        server, process = start(home)
+        server, process = start(home, database=database)
         api_url = server.api_url
     before = dict(os.environ)
     os.environ.update(environment(home, api_url))

@@ -90,7 +90,7 @@ def up(settings: Settings, port: int = 4200) -> None:
     if kept is not None:
         raise UsageError(f"a server is up for {runs} already: {kept.ui_url}")
     home = server.prefect_home(runs)
-    started, process = server.start(home, port)
+    started, process = server.start(home, port, settings.server_database)
     try:
         os.environ.update(server.environment(home, started.api_url))
         asyncio.run(prepare())

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, ValidationError
+from pydantic import AfterValidator, Field, ValidationError
 
 from memprobe import setting_values
 from memprobe.config import RunConfig
@@ -28,6 +28,15 @@ TABLE = "memprobe"
 DOTENV = ".env"
 
 
+def _server_database(url: str) -> str:
+    # Not repeated in the message: it may hold a password.
+    if url and not re.match(r"postgresql\+asyncpg://|sqlite\+aiosqlite:///", url):
+        raise ValueError(
+            "must be postgresql+asyncpg://USER@HOST/DATABASE or sqlite+aiosqlite:///PATH"
+        )
+    return url
+
+
 class Settings(Frozen):
     """Where things lie and how the program behaves; nothing in here changes a figure.
 
@@ -37,10 +46,13 @@ class Settings(Frozen):
     `task_runner` says which processes work: this one, or those of Dask, which
     are `dask_workers` new ones or the scheduler at `dask_address`. `worker_wait`
     is how many seconds a deployed run waits for a worker of a pool that has none.
+    `server_database` is where a Prefect server that we start keeps its records:
+    a file in the runs folder when it is empty.
     """
 
     runs: str = "runs"
     ledger: str = ""
+    server_database: Annotated[str, AfterValidator(_server_database)] = ""
     work_dir: str | None = None
     log_level: Literal["debug", "info", "warning", "error"] = "warning"
     no_server: bool = False
@@ -225,6 +237,13 @@ COMMON_OPTIONS = (
         "Where and how",
     ),
     Option(
+        "server_database",
+        "Database of a Prefect server that MemProbe starts: postgresql+asyncpg://... or "
+        "sqlite+aiosqlite:///PATH; a file in the runs folder when not given.",
+        "URL",
+        "Where and how",
+    ),
+    Option(
         "work_dir",
         "Local folder for checkpoints when the runs are in an object store.",
         "DIR",
@@ -358,8 +377,9 @@ def shown(resolved: Resolved, name: str) -> str:
 
 
 def redact(text: str) -> str:
-    """Hide the password of any URL in a text."""
-    return re.sub(r"(://[^:/@\s]*):[^@/\s]+@", r"\1:***@", text)
+    """Hide the password of any URL in a text, in its address or its parameters."""
+    text = re.sub(r"(://[^:/@\s]*):[^@\s]+@", r"\1:***@", text)
+    return re.sub(r"([?&](?:ssl)?password=)[^&\s]+", r"\1***", text)
 
 
 def _where(option: Option, source: Source, place: str) -> str:

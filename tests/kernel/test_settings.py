@@ -208,6 +208,8 @@ def test_a_password_is_hidden_in_an_error_too(tmp_path: Path) -> None:
         looked_up(tmp_path, environ={"MEMPROBE_LOG_LEVEL": bad})
     assert "hunter2" not in str(caught.value)
     assert redact(bad) == "postgresql://me:***@host/db"
+    assert redact("postgresql://me:a/b:c@host/db") == "postgresql://me:***@host/db"
+    assert redact("postgresql://h/d?a=1&password=s3 x") == "postgresql://h/d?a=1&password=*** x"
 
 
 def test_flows_get_the_fields_of_a_run_from_the_environment(
