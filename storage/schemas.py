@@ -69,6 +69,10 @@ SCHEMAS: dict[str, pa.Schema] = {
     "memory_items": _schema(
         f"{_STORE} seq:int! item_id:text! content:text! event_time:text chars:int! fields_json:text"
     ),
+    "footprints": _schema(
+        f"{_STORE} items:long! chars:long! tokens:long! tokenizer:text! reader:text! window:long "
+        "source:text!"
+    ),
     "operations": _schema(f"{_STORE} phase:text! episode:int latency_s:float!"),
     "retrievals": _schema(
         f"{_STORE} {_TARGET} query:text! rank:int! item_id:text! content:text! score:float"
@@ -76,6 +80,10 @@ SCHEMAS: dict[str, pa.Schema] = {
     "slot_fills": _schema(
         f"{_STORE} {_ACCESS} {_TARGET} label:text label_reason:text n_items:int "
         f"prompt_tokens:long {_OUTCOME} call_id:text"
+    ),
+    "slot_fill_parts": _schema(
+        f"{_STORE} layer:text! {_TARGET} step:int! part:int! n_parts:int! first_seq:int "
+        f"last_seq:int prompt_tokens:long label:text label_reason:text {_OUTCOME} call_id:text"
     ),
     "verdicts": _schema(
         f"{_STORE} {_ACCESS} {_TARGET} label:text score:float judge_reason:text judge_model:text "
@@ -106,7 +114,7 @@ SCHEMAS: dict[str, pa.Schema] = {
 }
 """Column order is the order in the files."""
 
-UNPARTITIONED = frozenset({"metrics"})
+UNPARTITIONED = frozenset({"metrics", "footprints"})
 USER_ONLY = frozenset({"users", "targets", "tasks", "oracle_verdicts", "judge_checks"})
 
 _TARGET_KEY = ("category", "dimension")
@@ -121,7 +129,9 @@ UNIQUE: dict[str, tuple[str, ...]] = {
     "turns": (*_STORE_KEY, "episode", "turn"),
     "preference_scores": (*_STORE_KEY, "episode", "turn", "idx"),
     "memory_items": (*_STORE_KEY, "seq"),
+    "footprints": _STORE_KEY,
     "slot_fills": (*_STORE_KEY, *_ACCESS_KEY, *_TARGET_KEY),
+    "slot_fill_parts": (*_STORE_KEY, "layer", *_TARGET_KEY, "step", "part"),
     "verdicts": (*_STORE_KEY, *_ACCESS_KEY, *_TARGET_KEY),
     "oracle_verdicts": ("user_id", *_TARGET_KEY),
     "attributions": (*_STORE_KEY, *_ACCESS_KEY, *_TARGET_KEY),

@@ -31,6 +31,7 @@ from memprobe.metrics import Floats
 from storage.catalog import connect
 from storage.runs import RunStore, Unit
 from tasks.context import RunContext
+from tasks.footprint import count_stores
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -390,7 +391,8 @@ def score_unit(layer: str = BASE) -> Unit:
 def score_run(target: RunContext | RunStore, layer: str = BASE) -> ScoreResult:
     """Compute and commit the metrics of a layer of verdicts.
 
-    Always computed anew: it costs seconds and its inputs are whatever is stored.
+    Always computed anew: it costs seconds and its inputs are whatever is stored. With
+    the base layer come the sizes of the stores, of which only new ones are counted.
     Without a scored verdict the state is `no scored samples` and no figure is
     made up in its place.
     """
@@ -401,6 +403,8 @@ def score_run(target: RunContext | RunStore, layer: str = BASE) -> ScoreResult:
     facts = json.dumps({"version": VERSION, "layer": layer, "seed": seed})
     mark = hashlib.sha256(facts.encode()).hexdigest()
     store.commit(score_unit(layer), mark, {"metrics": rows})
+    if layer == BASE:
+        count_stores(store)
     covered = [row for row in rows if row["metric"] == "coverage"]
     n_scored = sum(row["n_scored"] for row in covered)
     n_total = sum(row["n_total"] for row in covered)

@@ -6,18 +6,17 @@ gateway knows the limits and the deadline.
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from functools import cache
-from pathlib import Path
 from typing import Any
 
-from adapters.models.litellm_loader import load_litellm, tokenizer_folder, unaccounted
+from adapters.models.litellm_loader import load_litellm, unaccounted
 from adapters.models.prices import table_row
 from adapters.models.provider import Completion, CompletionCall, FaultKind, ProviderFault
+from adapters.models.tokens import count_tokens, tokenizer_of
 from memprobe.text import flatten_content
 from memprobe.types import Usage
 
@@ -26,10 +25,19 @@ from memprobe.types import Usage
 _SCHEMA_PREFIXES = frozenset(
     {"openai", "azure", "hosted_vllm", "openai_like", "custom_openai", "litellm_proxy", "lm_studio"}
 )
-_REFUSING = ("unsupported", "not support", "unrecognized", "not permitted", "invalid schema")
+_REFUSING = (
+    "unsupported",
+    "not support",
+    "unrecognized",
+    "not permitted",
+    "invalid schema",
+    "unknown parameter",
+    "unknown_parameter",
+)
 _PARAM = re.compile(
     r"(response_format|json_schema|temperature|max_tokens|top_p|seed|frequency_penalty|"
-    r"presence_penalty|logprobs|stop|tool_choice|tools)"
+    r"presence_penalty|repetition_penalty|chat_template_kwargs|min_p|top_k|logprobs|stop|"
+    r"tool_choice|tools)"
 )
 
 
@@ -37,9 +45,6 @@ class LitellmProvider:
     """Any model string litellm knows; unknown models are sent as they are."""
 
     salt = ""
-
-    def __init__(self) -> None:
-        self._encoders: dict[str, Any] = {}
 
     async def complete(self, call: CompletionCall) -> Completion:
         """One attempt; raises `ProviderFault`."""
@@ -87,16 +92,7 @@ class LitellmProvider:
 
     def count_tokens(self, model: str, text: str) -> int:
         """Tokens by tiktoken's bundled vocabularies (the nearest one), else 4 characters each."""
-        encoder = self._encoder(model)
-        if encoder is None:
-            return (len(text) + 3) // 4
-        return len(encoder.encode_ordinary(text))
-
-    def _encoder(self, model: str) -> Any:
-        name = _vocabulary(model.rpartition("/")[2])
-        if name not in self._encoders:
-            self._encoders[name] = _load_encoder(name)
-        return self._encoders[name]
+        return count_tokens(tokenizer_of(model), text)
 
     async def close(self) -> None:
         """Close litellm's connection pools."""
@@ -104,37 +100,6 @@ class LitellmProvider:
             closing = getattr(load_litellm(), "close_litellm_async_clients", None)
             if closing is not None:
                 await closing()
-
-
-def _vocabulary(bare: str) -> str:
-    old = ("gpt-4-", "gpt-3.5", "text-embedding")
-    return "cl100k_base" if bare == "gpt-4" or bare.startswith(old) else "o200k_base"
-
-
-def _load_encoder(name: str) -> Any:
-    folder = tokenizer_folder()
-    if folder is None:
-        return None
-    os.environ.setdefault("TIKTOKEN_CACHE_DIR", str(folder))
-    for candidate in (name, "cl100k_base"):
-        if not _is_bundled(candidate):
-            continue
-        try:
-            import tiktoken
-
-            return tiktoken.get_encoding(candidate)
-        except Exception:
-            continue
-    return None
-
-
-def _is_bundled(name: str) -> bool:
-    """tiktoken downloads what its cache folder lacks; that must never happen here."""
-    import hashlib
-
-    folder = Path(os.environ.get("TIKTOKEN_CACHE_DIR", ""))
-    url = f"https://openaipublic.blob.core.windows.net/encodings/{name}.tiktoken"
-    return (folder / hashlib.sha1(url.encode()).hexdigest()).is_file()
 
 
 def _completion(response: Any) -> Completion:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -71,13 +72,17 @@ def _bundled(model: str) -> Price | None:
 
 def table_row(model: str) -> dict[str, Any] | None:
     """litellm's row of a model, looked up with and without the provider prefix."""
-    litellm = load_litellm()
+    return lookup(load_litellm().model_cost, model)
+
+
+def lookup(table: Mapping[str, Any], model: str) -> dict[str, Any] | None:
+    """A model's row in a table of litellm's form; None when it has none."""
     # The bare name counts only when the prefix is the row's own provider: a model of the
     # same name behind another provider has another price.
     prefix, _, bare = model.partition("/")
-    row = litellm.model_cost.get(model)
+    row = table.get(model)
     if row is None and bare:
-        row = litellm.model_cost.get(bare)
+        row = table.get(bare)
         if row is not None and row.get("litellm_provider") != prefix:
             row = None
     return dict(row) if row is not None else None

@@ -10,7 +10,7 @@ import base64
 import hashlib
 import json
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from jinja2 import DictLoader, Environment, StrictUndefined
 from markupsafe import Markup
 
 from memprobe.text import sanitize
+from storage.files import LocalFiles
 from storage.runs import RunStore
 from tasks.report import cases, charts, sections
 from tasks.report.data import ReportData, counted, load, verdict_notice, warnings, way_name
@@ -32,6 +33,7 @@ _SECTIONS = (
     ("category", "Categories"),
     ("lost", "Where targets were lost"),
     ("price", "Footprint and cost"),
+    ("ingest", "Ingestion"),
     ("speed", "Latency"),
     ("trust", "Judge check and coverage"),
     ("spent", "Calls"),
@@ -176,14 +178,18 @@ def summary(store: RunStore) -> str:
     return summary_markdown(load(store))
 
 
-def build_report(store: RunStore, *, cap: int = cases.PAYLOAD_CAP) -> Path:
+def build_report(
+    store: RunStore, *, cap: int = cases.PAYLOAD_CAP, windows_of: Sequence[str] = ()
+) -> Path:
     """Write `report/index.html`, `report/summary.md` and `report/tables/*`.
 
     `cap` bounds the bytes of the case browser's data; past it the page has the
-    first users' cases and says so. Returns the path of `index.html`; for a run
-    in an object store that is a local copy of what was written there.
+    first users' cases and says so. `windows_of` names readers (a model, a number of
+    tokens, or NAME=TOKENS) whose windows the stores are held against. Returns the
+    path of `index.html`; for a run in an object store that is a local copy of what
+    was written there.
     """
-    data = load(store)
+    data = load(store, windows_of)
     tables = sections.all_tables(data)
     book = cases.collect(store, data.users, data.systems, cap)
     before, after = _page(data, tables, book)
@@ -197,12 +203,16 @@ def build_report(store: RunStore, *, cap: int = cases.PAYLOAD_CAP) -> Path:
     for table in tables.values():
         for kind, write in WRITERS.items():
             _write(store, f"tables/{table.id}.{kind}", write(table).encode("utf-8", "replace"))
+    return local_page(store)
+
+
+def local_page(store: RunStore) -> Path:
+    """The page as a file of this machine; of a run in an object store a copy of what lies there."""
     if store.path is not None:
         return store.path / FOLDER / "index.html"
-    local = store.scratch() / FOLDER / "index.html"
-    local.parent.mkdir(parents=True, exist_ok=True)
-    local.write_bytes(page)
-    return local
+    local = store.scratch() / FOLDER
+    LocalFiles(local).write("index.html", store.files.read(f"{FOLDER}/index.html"))
+    return local / "index.html"
 
 
 def _write(store: RunStore, name: str, content: bytes) -> None:

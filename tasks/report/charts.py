@@ -1,56 +1,27 @@
-"""Charts as plotly.js figures, each beside the table that says the same.
+"""Charts of the recovery figures, each beside the table that says the same.
 
-A trace names its colour by its place in the page's palette (`meta.colour`), so
-that light, dark and print can each have colours that are told apart without
-colour vision; symbols and hatching repeat the distinction. Chart text is
-escaped here, as plotly.js reads a small HTML in labels.
+What they are made of is in `drawing`; those of sizes and costs are in `budget` and
+`ingestion`.
 """
 
 from __future__ import annotations
 
-import html
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
 
 from memprobe.types import AccessMode, AttributionLabel
+from tasks.report import budget, ingestion
 from tasks.report.data import CATEGORY_NAMES, ReportData, Row, way_name
-
-_SYMBOLS = ("circle", "square", "diamond", "triangle-up", "x", "cross", "star", "hexagon")
-_HATCHES = ("", "/", "x", "\\", ".", "-", "+")
-Figure = dict[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class Chart:
-    """A figure with what a screen reader says of it and the table that holds its numbers."""
-
-    id: str
-    title: str
-    says: str
-    figure: Figure
-    table: str
-    height: int
-
-
-def label(text: Any) -> str:
-    """A text that plotly.js draws as it is."""
-    return html.escape(str(text), quote=False)
-
-
-def _trace(place: int, **fields: Any) -> Figure:
-    return {"meta": {"colour": place}, **fields}
-
-
-def _figure(data: list[Figure], **layout: Any) -> Figure:
-    return {"data": data, "layout": layout}
-
-
-def _tall(rows: int, each: int = 34) -> int:
-    return 110 + each * max(rows, 3)
-
-
-_SHARE_AXIS = {"range": [-0.03, 1.03], "title": {"text": "B, mean score (0 to 1)"}}
+from tasks.report.drawing import (
+    HATCHES,
+    SCORE_AXIS,
+    SYMBOLS,
+    Chart,
+    figure_of,
+    interval_text,
+    label,
+    tall,
+    trace_of,
+)
 
 
 def _summary_by_way(data: ReportData) -> list[tuple[str, list[Row]]]:
@@ -82,7 +53,7 @@ def scores(data: ReportData) -> Chart | None:
             "thickness": 2,
         }
         traces.append(
-            _trace(
+            trace_of(
                 place,
                 type="scatter",
                 mode="markers",
@@ -91,16 +62,16 @@ def scores(data: ReportData) -> Chart | None:
                 x=[row["b_mean"] for row in rows],
                 y=[label(row["system"]) for row in rows],
                 error_x=errors,
-                marker={"size": 11, "symbol": _SYMBOLS[place % len(_SYMBOLS)]},
-                text=[_interval(row) for row in rows],
+                marker={"size": 11, "symbol": SYMBOLS[place % len(SYMBOLS)]},
+                text=[interval_text(row) for row in rows],
                 hovertemplate="%{y}: %{text}",
             )
         )
     if not traces:
         return None
-    figure = _figure(
+    figure = figure_of(
         traces,
-        xaxis=_SHARE_AXIS,
+        xaxis=SCORE_AXIS,
         yaxis={"type": "category", "autorange": "reversed"},
         scattermode="group",
     )
@@ -110,14 +81,8 @@ def scores(data: ReportData) -> Chart | None:
         "Mean recovery score B of each system with 95 % intervals.",
         figure,
         "headline",
-        _tall(len(data.systems), 30 + 14 * len(traces)),
+        tall(len(data.systems), 30 + 14 * len(traces)),
     )
-
-
-def _interval(row: Row) -> str:
-    if row["b_lo"] is None or row["b_hi"] is None:
-        return f"{row['b_mean']:.3f}"
-    return f"{row['b_mean']:.3f} [{row['b_lo']:.3f}, {row['b_hi']:.3f}]"
 
 
 def heat_map(data: ReportData) -> Chart | None:
@@ -146,7 +111,7 @@ def heat_map(data: ReportData) -> Chart | None:
         "ygap": 2,
         "colorbar": {"title": {"text": "mean"}, "thickness": 12},
     }
-    figure = _figure(
+    figure = figure_of(
         [trace],
         yaxis={"type": "category", "autorange": "reversed"},
         xaxis={"side": "top"},
@@ -158,7 +123,7 @@ def heat_map(data: ReportData) -> Chart | None:
         "Mean score of each category of hidden state, by system and way of reading.",
         figure,
         "categories",
-        _tall(len(rows)),
+        tall(len(rows)),
     )
 
 
@@ -181,24 +146,24 @@ def slope(data: ReportData) -> Chart | None:
         if len(drawn) < 2:
             continue
         traces.append(
-            _trace(
+            trace_of(
                 place,
                 type="scatter",
                 mode="lines+markers",
                 name=label(system),
                 x=[x for x, _ in drawn],
                 y=[row["b_mean"] for _, row in drawn],
-                marker={"size": 10, "symbol": _SYMBOLS[place % len(_SYMBOLS)]},
-                text=[_interval(row) for _, row in drawn],
+                marker={"size": 10, "symbol": SYMBOLS[place % len(SYMBOLS)]},
+                text=[interval_text(row) for _, row in drawn],
                 hovertemplate="%{x}: %{text}",
             )
         )
     if not traces:
         return None
     order = ["whole store", *(f"top-{k}" for k in depths)]
-    figure = _figure(
+    figure = figure_of(
         traces,
-        yaxis=_SHARE_AXIS,
+        yaxis=SCORE_AXIS,
         xaxis={"type": "category", "categoryorder": "array", "categoryarray": order},
     )
     title = f"Whole store against top-{depths[0]}"
@@ -231,15 +196,15 @@ def sweep(data: ReportData) -> Chart | None:
         )
         if rows:
             traces.append(
-                _trace(
+                trace_of(
                     place,
                     type="scatter",
                     mode="lines+markers",
                     name=label(system),
                     x=[r["k"] for r in rows],
                     y=[r["b_mean"] for r in rows],
-                    marker={"size": 9, "symbol": _SYMBOLS[place % len(_SYMBOLS)]},
-                    text=[_interval(r) for r in rows],
+                    marker={"size": 9, "symbol": SYMBOLS[place % len(SYMBOLS)]},
+                    text=[interval_text(r) for r in rows],
                     hovertemplate="k=%{x}: %{text}",
                 )
             )
@@ -250,7 +215,7 @@ def sweep(data: ReportData) -> Chart | None:
         "sweep",
         "Score over k",
         "Mean recovery score against the number of items retrieved.",
-        _figure(traces, xaxis=axis, yaxis=_SHARE_AXIS),
+        figure_of(traces, xaxis=axis, yaxis=SCORE_AXIS),
         "headline",
         380,
     )
@@ -285,7 +250,7 @@ def attribution(data: ReportData) -> Chart | None:
         if not any(counts):
             continue
         traces.append(
-            _trace(
+            trace_of(
                 place,
                 type="bar",
                 orientation="h",
@@ -295,10 +260,10 @@ def attribution(data: ReportData) -> Chart | None:
                 text=[f"{n} of {totals[key]}" for n, key in zip(counts, keys, strict=True)],
                 textposition="none",
                 hovertemplate="%{y}: %{x:.1f} % (%{text})",
-                marker={"pattern": {"shape": _HATCHES[place % len(_HATCHES)], "solidity": 0.25}},
+                marker={"pattern": {"shape": HATCHES[place % len(HATCHES)], "solidity": 0.25}},
             )
         )
-    figure = _figure(
+    figure = figure_of(
         traces,
         barmode="stack",
         xaxis={"range": [0, 100], "title": {"text": "% of targets"}},
@@ -310,7 +275,7 @@ def attribution(data: ReportData) -> Chart | None:
         "Share of targets by attribution label, for each system and way of reading.",
         figure,
         "attribution",
-        _tall(len(keys), 40) + 40,
+        tall(len(keys), 40) + 40,
     )
 
 
@@ -322,7 +287,7 @@ def _against(
     names = {system: place for place, system in enumerate(data.systems)}
     widest = max(x for _, x, _ in points) or 1.0
     traces = [
-        _trace(
+        trace_of(
             names.get(system, 0),
             type="scatter",
             mode="markers+text",
@@ -331,16 +296,16 @@ def _against(
             y=[row["b_mean"]],
             text=[label(system)],
             textposition="top center",
-            marker={"size": 13, "symbol": _SYMBOLS[names.get(system, 0) % len(_SYMBOLS)]},
-            hovertemplate=f"%{{x}}: {_interval(row)}",
+            marker={"size": 13, "symbol": SYMBOLS[names.get(system, 0) % len(SYMBOLS)]},
+            hovertemplate=f"%{{x}}: {interval_text(row)}",
             showlegend=False,
         )
         for system, x, row in points
     ]
-    figure = _figure(
+    figure = figure_of(
         traces,
         xaxis={"title": {"text": axis}, "range": [-0.12 * widest, 1.12 * widest]},
-        yaxis=_SHARE_AXIS,
+        yaxis=SCORE_AXIS,
     )
     return Chart(id_, title, f"{title}, whole store.", figure, "footprint", 380)
 
@@ -351,14 +316,6 @@ def _whole(data: ReportData) -> list[Row]:
         for row in data.summary
         if row["access_mode"] == AccessMode.DUMP_ALL.value and row["b_mean"] is not None
     ]
-
-
-def footprint(data: ReportData) -> Chart | None:
-    """Size of a store against what can be recovered from it."""
-    chars = {row["system"]: row["chars"] for row in data.footprint}
-    points = [(r["system"], chars[r["system"]], r) for r in _whole(data) if r["system"] in chars]
-    axis = "characters stored per user"
-    return _against(data, "footprint", "Footprint against score", axis, points)
 
 
 def cost(data: ReportData) -> Chart | None:
@@ -385,7 +342,7 @@ def latency(data: ReportData) -> Chart | None:
         if not rows:
             continue
         traces.append(
-            _trace(
+            trace_of(
                 place,
                 type="scatter",
                 mode="markers",
@@ -401,12 +358,12 @@ def latency(data: ReportData) -> Chart | None:
                 },
                 text=[f"p95 {row['p95_s']:.4g} s, n={row['n']}" for row in rows],
                 hovertemplate="%{y}: %{x:.4g} s, %{text}",
-                marker={"size": 10, "symbol": _SYMBOLS[place % len(_SYMBOLS)]},
+                marker={"size": 10, "symbol": SYMBOLS[place % len(SYMBOLS)]},
             )
         )
     if not traces:
         return None
-    figure = _figure(
+    figure = figure_of(
         traces,
         xaxis={
             "type": "log",
@@ -423,11 +380,24 @@ def latency(data: ReportData) -> Chart | None:
         "Median and 95th percentile of each operation, by system.",
         figure,
         "latency",
-        _tall(phases, 20 + 14 * len(traces)),
+        tall(phases, 20 + 14 * len(traces)),
     )
 
 
 def all_charts(data: ReportData) -> list[Chart]:
     """Every chart that the run has data for."""
-    makers = (scores, slope, sweep, heat_map, attribution, footprint, cost, latency)
+    makers = (
+        scores,
+        slope,
+        sweep,
+        budget.probe_chart,
+        heat_map,
+        attribution,
+        budget.footprint_chart,
+        budget.window_chart,
+        cost,
+        ingestion.tokens_chart,
+        ingestion.seconds_chart,
+        latency,
+    )
     return [chart for maker in makers if (chart := maker(data)) is not None]

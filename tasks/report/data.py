@@ -12,11 +12,13 @@ from dataclasses import dataclass, field
 from itertools import combinations
 from typing import Any
 
+from adapters.models.windows import Window, asked_window, well_known
 from memprobe import metrics
 from memprobe.config import RunConfig
 from memprobe.types import Category, Protocol, Role
 from storage.manifest import Manifest
 from storage.runs import RunStore
+from tasks.footprint import reader_window
 
 Row = dict[str, Any]
 Ask = Callable[[str], list[Row]]
@@ -43,9 +45,7 @@ select system, count(*) as calls, sum(cost_usd) as cost_usd,
 from priced where system <> '' group by system order by system
 """
 LATENCY = """
-select phase, system, count(*) as n, quantile_disc(latency_s, 0.5) as p50_s,
-  quantile_disc(latency_s, 0.95) as p95_s, max(latency_s) as max_s
-from operations group by all order by phase, system
+select * from memory_phases where n is not null order by phase, system
 """
 JUDGE_CHECK = f"""
 select kind, count(*) as n, count(score) as n_scored,
@@ -78,16 +78,8 @@ with gone as (
 select * from shares where reason is not null
 order by item, system, access_mode, k nulls first, reason
 """
-FOOTPRINT = """
-select system, avg(items) as items, avg(chars) as chars from (
-  select system, user_id, epoch, count(seq) as items, coalesce(sum(chars), 0) as chars
-  from (select distinct system, user_id, epoch from episodes)
-  left join memory_items using (system, user_id, epoch) group by all
-) group by system order by system
-"""
-PROMPTS = """
-select system, access_mode, k, avg(prompt_tokens) as prompt_tokens, avg(n_items) as n_items
-from slot_fills where layer = 'base' group by all order by all
+STORES = """
+select system, tokens from store_footprint where tokens is not null order by system, tokens
 """
 ORACLE = """
 select count(*) as n, count(*) filter (where can_invite) as can_invite,
@@ -153,7 +145,10 @@ class ReportData:
     unscored: list[Row]
     duplicates: list[Row]
     footprint: list[Row]
-    prompts: list[Row]
+    stores: list[Row]
+    budget: list[Row]
+    ingestion: list[Row]
+    windows: tuple[Window, ...]
     oracle: Row
     comparisons: list[Comparison] = field(default_factory=list)
     refused: dict[str, str] = field(default_factory=dict)
@@ -268,13 +263,30 @@ def warnings(data: ReportData) -> list[str]:
     return out
 
 
-def load(store: RunStore) -> ReportData:
-    """Ask for every figure of the report."""
+def load(store: RunStore, windows_of: Sequence[str] = ()) -> ReportData:
+    """Ask for every figure of the report; `windows_of` names windows to hold stores against.
+
+    Raises `UsageError` for a window that nobody knows.
+    """
     with figures(store) as ask:
-        return _load(store, ask)
+        return _load(store, ask, windows_of)
 
 
-def _load(store: RunStore, ask: Ask) -> ReportData:
+def windows_for(config: RunConfig, asked: Sequence[str]) -> tuple[Window, ...]:
+    """The reader's own window if it is known, those asked for, and the well-known ones."""
+    found = [asked_window(text) for text in asked]
+    own = reader_window(config)
+    if own is not None:
+        found.insert(0, Window(config.model_of(Role.SLOT_FILL), own, "reader"))
+    found += well_known()
+    # The first of a name counts: a reader whose window was set by hand is not the table's.
+    return tuple(
+        {window.name: window for window in reversed(found)}[name]
+        for name in dict.fromkeys(w.name for w in found)
+    )
+
+
+def _load(store: RunStore, ask: Ask, windows_of: Sequence[str]) -> ReportData:
     manifest = store.reload_manifest()
     order = {name: place for place, name in enumerate(manifest.system_names)}
     summary = ask("select * from recovery_summary")
@@ -305,8 +317,11 @@ def _load(store: RunStore, ask: Ask) -> ReportData:
         judge_check=ask(JUDGE_CHECK),
         unscored=ask(UNSCORED),
         duplicates=ask("select * from duplicates_summary"),
-        footprint=ask(FOOTPRINT),
-        prompts=ask(PROMPTS),
+        footprint=ask("select * from footprint"),
+        stores=ask(STORES),
+        budget=ask("select * from budget_probe"),
+        ingestion=ask("select * from ingestion"),
+        windows=windows_for(manifest.config, windows_of),
         oracle=oracle[0] if oracle else {},
         comparisons=compare(ask(PER_USER), manifest.config.seed),
         refused=refused,
@@ -322,12 +337,14 @@ _COLUMNS = {
     "preference_scores": "system, user_id, epoch, episode, turn, score, status, reason, detail",
     "memory_items": "system, user_id, epoch, seq, chars, md5(content) as content",
     "retrievals": "system, user_id, epoch, category, dimension, rank, md5(content) as content",
-    "slot_fills": "system, user_id, layer, access_mode, k, n_items, prompt_tokens",
+    "slot_fills": "system, user_id, layer, access_mode, k, n_items, prompt_tokens, status, reason",
     "attributions": "system, user_id, epoch, layer, access_mode, k, label, status, reason, detail",
     "oracle_verdicts": "user_id, category, dimension, can_invite, status, reason, detail",
     "judge_checks": "*",
     "operations": "*",
-    "calls": "* exclude (item)",
+    # An item's name tells what a memory was doing; those of other roles are not needed.
+    "calls": "* replace (case when role = 'memory' then item end as item)",
+    "footprints": "*",
     "metrics": "*",
 }
 

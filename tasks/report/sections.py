@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from tasks.report import budget, ingestion
 from tasks.report.charts import LABEL_NAMES
 from tasks.report.data import CATEGORY_NAMES, ReportData, Row, way_name
 from tasks.report.tables import Column, Table
@@ -162,52 +163,6 @@ def attribution(data: ReportData) -> Table:
     )
 
 
-def footprint(data: ReportData) -> Table:
-    """Size of the stores, repeated items, what reading them costs in tokens, and money."""
-    sizes = {row["system"]: row for row in data.footprint}
-    repeats = {row["system"]: row for row in data.duplicates}
-    costs = {row["system"]: row for row in data.call_cost}
-    whole = {row["system"]: row for row in data.prompts if row["k"] is None}
-    rows = []
-    for system in data.systems:
-        size, repeat = sizes.get(system, {}), repeats.get(system, {})
-        cost = costs.get(system, {})
-        rate, found = repeat.get("duplicate_rate"), repeat.get("retrieved_duplicate_rate")
-        rows.append(
-            {
-                "system": system,
-                "items": size.get("items"),
-                "chars": size.get("chars"),
-                "tokens": whole.get(system, {}).get("prompt_tokens"),
-                "duplicates": None if rate is None else 100 * rate,
-                "found": None if found is None else 100 * found,
-                "calls": cost.get("calls"),
-                "cost": None if cost.get("unpriced", 1) else cost.get("cost_usd"),
-            }
-        )
-    return Table(
-        "footprint",
-        "Footprint and cost",
-        (
-            _SYSTEM,
-            Column("items", "Items per user", "count"),
-            Column("chars", "Characters per user", "count"),
-            Column("tokens", "Tokens of the whole store", "count"),
-            Column("duplicates", "Duplicates stored", "percent"),
-            Column("found", "Duplicates retrieved", "percent"),
-            Column("calls", "Calls", "int"),
-            Column("cost", "Cost of its calls", "usd"),
-        ),
-        rows,
-        (
-            "Characters are Unicode code points. A duplicate has exactly the text of another item "
-            "of the same store. An answer that two systems share is counted at its price for "
-            "both, so that they can be compared; the cost is unknown as soon as one call's price "
-            "is, and when an answer was paid for by an earlier run.",
-        ),
-    )
-
-
 def latency(data: ReportData) -> Table:
     """Latency of each operation of a store; writing and searching are apart."""
     return Table(
@@ -220,9 +175,16 @@ def latency(data: ReportData) -> Table:
             Column("p50_s", "Median", "seconds"),
             Column("p95_s", "95th percentile", "seconds"),
             Column("max_s", "Slowest", "seconds"),
+            Column("total_s", "Total", "seconds"),
+            Column("calls", "Model calls asked", "int"),
+            Column("ledger_hits", "of them from the ledger", "int"),
         ),
         data.latency,
-        ("Wall time inside the memory system, measured in this run. Nearest-rank percentiles.",),
+        (
+            "Wall time inside the memory system, measured in this run, never mixed over "
+            "operations. Nearest-rank percentiles. Where the ledger answered the memory's own "
+            "calls, the model's time is not in it.",
+        ),
         empty="no operations were timed",
     )
 
@@ -367,7 +329,10 @@ def all_tables(data: ReportData) -> dict[str, Table]:
         comparisons(data),
         categories(data),
         attribution(data),
-        footprint(data),
+        budget.probe(data),
+        budget.footprint(data),
+        budget.windows(data),
+        ingestion.table(data),
         latency(data),
         judge_check(data),
         unscored(data),

@@ -27,7 +27,8 @@ const chartsDrawn = (() => {
       }
       if (trace.type === "scatter") trace.cliponaxis = false;
       trace.line = { color: colour, width: 2 };
-      if (trace.error_x) trace.error_x.color = colour;
+      if (trace.error_x) trace.error_x.color = trace.type === "bar" ? ink : colour;
+      if (trace.error_y) trace.error_y.color = colour;
     }
     const axis = { gridcolor: line, zerolinecolor: line, linecolor: line, automargin: true };
     copy.layout = {

@@ -1,0 +1,129 @@
+"""What it costs to take messages in: the memory system's own calls, tokens, money and time."""
+
+from __future__ import annotations
+
+from tasks.report.data import ReportData, Row
+from tasks.report.drawing import Chart, figure_of, label, tall, trace_of
+from tasks.report.tables import Column, Table
+
+
+def table(data: ReportData) -> Table:
+    """A row a system: calls, tokens, money and seconds for what it wrote."""
+    rows = [{**row, "users": f"{row['n_users']:,}/{row['n_users_total']:,}"} for row in _rows(data)]
+    return Table(
+        "ingestion",
+        "What ingestion takes",
+        (
+            Column("system", "System"),
+            Column("users", "Users n/N"),
+            Column("messages", "Messages written", "int"),
+            Column("calls", "Model calls asked", "int"),
+            Column("ledger_hits", "of them from the ledger", "int"),
+            Column("failed_calls", "Failed", "int"),
+            Column("calls_per_message", "Calls a message", "number"),
+            Column("prompt_tokens_per_message", "Tokens in a message", "count"),
+            Column("completion_tokens_per_message", "Tokens out a message", "count"),
+            Column("seconds_per_message", "Time a message", "seconds"),
+            Column("replayed_s", "Model time spared by the ledger", "seconds"),
+            Column("work_usd_per_user", "Price of the work, a user", "usd"),
+            Column("work_usd_per_1000_messages", "Price of the work, 1,000 messages", "usd"),
+            Column("paid_usd", "Paid by this run", "usd"),
+        ),
+        rows,
+        (
+            "Calls are those that the memory system makes itself while it writes; its calls "
+            "while searching are under latency. Calls and the price of the work count every ask "
+            "at its first price, as if the system ran alone: an answer that another system or an "
+            "earlier run got first is not free. Paid is what this run sent. One unknown price "
+            "makes a sum unknown.",
+            "Time is wall time inside the memory system as measured here; for a call from the "
+            "ledger the model's own time is not in it, and is given apart. Users n/N: those "
+            "whose rollout is stored.",
+        ),
+        empty="no messages were written",
+    )
+
+
+def _rows(data: ReportData) -> list[Row]:
+    order = {system: place for place, system in enumerate(data.systems)}
+    return sorted(data.ingestion, key=lambda row: order.get(row["system"], len(order)))
+
+
+def tokens_chart(data: ReportData) -> Chart | None:
+    """Tokens in and out of the memory's own calls, a message."""
+    rows = [row for row in _rows(data) if row["prompt_tokens"] is not None]
+    if not any(row["calls"] for row in rows):
+        return None
+    names = [label(row["system"]) for row in rows]
+    traces = [
+        trace_of(
+            place,
+            type="bar",
+            orientation="h",
+            name=name,
+            y=names,
+            x=[row[key] for row in rows],
+            text=[f"{row['calls']:,} calls, {row['messages']:,} messages" for row in rows],
+            textposition="none",
+            hovertemplate="%{y}: %{x:,.1f} tokens a message (%{text})",
+            marker={"pattern": {"shape": hatch, "solidity": 0.25}},
+        )
+        for place, (key, name, hatch) in enumerate(
+            (
+                ("prompt_tokens_per_message", "tokens in", ""),
+                ("completion_tokens_per_message", "tokens out", "/"),
+            )
+        )
+    ]
+    return Chart(
+        "ingestion-tokens",
+        "Tokens of the memory's own calls, a message written",
+        "Tokens in and out of the calls that each memory system makes while writing, a message.",
+        figure_of(
+            traces,
+            barmode="stack",
+            xaxis={"title": {"text": "tokens a message"}, "rangemode": "tozero"},
+            yaxis={"type": "category", "autorange": "reversed"},
+        ),
+        "ingestion",
+        tall(len(rows), 40),
+    )
+
+
+def seconds_chart(data: ReportData) -> Chart | None:
+    """Seconds a message: measured, and what the model took for calls that were replayed."""
+    rows = _rows(data)
+    if not rows:
+        return None
+    names = [label(row["system"]) for row in rows]
+    parts = [("measured here", "", [row["seconds_per_message"] for row in rows])]
+    spared = [(row["replayed_s"] or 0.0) / row["messages"] for row in rows]
+    if any(spared):
+        parts.append(("spared by the ledger", "/", spared))
+    traces = [
+        trace_of(
+            place,
+            type="bar",
+            orientation="h",
+            name=name,
+            y=names,
+            x=values,
+            hovertemplate="%{y}: %{x:.4g} s a message",
+            marker={"pattern": {"shape": hatch, "solidity": 0.25}},
+        )
+        for place, (name, hatch, values) in enumerate(parts)
+    ]
+    return Chart(
+        "ingestion-seconds",
+        "Time of writing, a message",
+        "Mean wall time that each memory system takes to write a message.",
+        figure_of(
+            traces,
+            barmode="stack",
+            showlegend=len(parts) > 1,
+            xaxis={"title": {"text": "seconds a message"}, "rangemode": "tozero"},
+            yaxis={"type": "category", "autorange": "reversed"},
+        ),
+        "ingestion",
+        tall(len(rows), 40),
+    )
