@@ -14,7 +14,9 @@ class Capabilities(Frozen):
 
     `stores` is false for a baseline that keeps nothing; `verbatim` is false for a
     system that rewrites what it is told (extracted facts instead of messages);
-    `deduplicates` is true when an identical message is kept once.
+    `deduplicates` is true when an identical message is kept once. `derives` is true
+    for a system that keeps a message and, beside it, items made of several: facts
+    with their sources, a running summary.
     """
 
     full_dump: bool = True
@@ -28,6 +30,7 @@ class Capabilities(Frozen):
     stores: bool = True
     verbatim: bool = True
     deduplicates: bool = False
+    derives: bool = False
 
 
 @runtime_checkable

@@ -18,7 +18,7 @@ from json.encoder import encode_basestring
 from pathlib import Path
 from typing import Any
 
-from jinja2 import StrictUndefined, Template, TemplateError
+from jinja2 import StrictUndefined, Template, TemplateError, meta
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from pydantic import BaseModel
 
@@ -167,6 +167,18 @@ def load(name: str) -> Prompt:
 def load_file(path: Path) -> Prompt:
     """A prompt from a user's own file, in the same format."""
     return _parse(path.stem, path.read_text(encoding="utf-8"))
+
+
+def variables(prompt: Prompt) -> frozenset[str]:
+    """The names that a prompt fills in; raises `PromptError` for broken template syntax."""
+    try:
+        used = [
+            meta.find_undeclared_variables(_environment().parse(body))
+            for _, body in prompt.sections
+        ]
+    except TemplateError as error:
+        raise PromptError(f"prompt {prompt.name!r}: {error}") from error
+    return frozenset().union(*used)
 
 
 def names() -> list[str]:

@@ -49,7 +49,7 @@ def content_text(content: Any) -> str:
     return ""
 
 
-MEMORY_SYSTEMS = ("fake_memory_mem0", "fake_memory_amem")
+MEMORY_SYSTEMS = ("fake_memory_mem0", "fake_memory_amem", "fake_memory_memt")
 
 
 def _of_a_memory_system(body: dict[str, Any]) -> str | None:
