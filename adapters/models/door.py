@@ -236,7 +236,12 @@ class Door:
         if wanted not in (None, self._embedder.dimensions):
             said = f"the embedder has {self._embedder.dimensions} dimensions"
             return caller.misused(400, said, "unsupported_value", "dimensions")
-        vectors = await self._embedder.encode([sanitize(t)[0] for t in texts])
+        try:
+            vectors = await self._embedder.encode([sanitize(t)[0] for t in texts])
+        except Exception as error:
+            # Unanswered, it would take the connection along, and with it the next call.
+            said = f"the embedder failed: {error!r}"
+            return caller.misused(500, said, Reason.ADAPTER_ERROR.value)
         # The openai client asks for base64 unless told otherwise.
         packed = body.get("encoding_format") == "base64"
         rows = [
