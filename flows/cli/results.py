@@ -27,15 +27,28 @@ def register(app: typer.Typer) -> None:
 
 
 @with_settings()
-def report(resolved: Resolved, run: RunName, json_output: Json = False) -> None:
+def report(
+    resolved: Resolved,
+    run: RunName,
+    window_of: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--window-of",
+            metavar="MODEL",
+            help="Hold the stores against this model's window; a number of tokens or "
+            "NAME=TOKENS will do. May be repeated.",
+        ),
+    ] = None,
+    json_output: Json = False,
+) -> None:
     """Build the report of what a run has so far; print its summary, then its path.
 
-    Example: `memprobe report t1`
+    Examples: `memprobe report t1`, `memprobe report t1 --window-of openai/gpt-4o`
     """
     from tasks.report import build_report, summary
 
     _, store = opened(resolved, run)
-    path = build_report(store)
+    path = build_report(store, windows_of=window_of or ())
     if json_output:
         emit_json({"run": store.name, "report": str(path)})
     else:

@@ -19,6 +19,7 @@ from memprobe.settings import PROCESS_OPTIONS, RUN_OPTIONS, Resolved, redact
 SUITES = ("recovery",)
 RUN = tuple(option.name for option in RUN_OPTIONS)
 PROCESSES = tuple(option.name for option in PROCESS_OPTIONS)
+LIMITS = ("max_connections", "call_timeout", "max_cost")
 Suite = Annotated[str, typer.Argument(metavar="[SUITE]", help="The suite: recovery.")]
 
 
@@ -70,16 +71,23 @@ def run(
     execute(resolved.config(name or fresh_name(suite)), resolved, json_output)
 
 
-@with_settings("max_connections", "call_timeout", "max_cost", *PROCESSES)
+@with_settings("k", *LIMITS, *PROCESSES)
 def resume(resolved: Resolved, run: RunName, json_output: Json = False) -> None:
     """Go on with a run under its own settings; finished units and calls are not repeated.
 
-    Example: `memprobe resume t1 --max-cost 10`
+    `--k` reads the stored memories by more k, beside those that the run has; no episode
+    is played again. Examples:
+
+    `memprobe resume t1 --max-cost 10`
+
+    `memprobe resume t1 --k 1,3,5,10`
     """
     resolved, store = opened(resolved, run)
     stored = store.manifest.config
-    given = resolved.given() & {"max_connections", "call_timeout", "max_cost"}
-    changes = {name: resolved.values[name] for name in given}
+    changes = {name: resolved.values[name] for name in resolved.given() & set(LIMITS)}
+    # A k of the environment or a file is meant for new runs.
+    if resolved.origins["k"].source == "flag":
+        changes["k"] = resolved.values["k"]
     execute(stored.model_copy(update=changes), resolved, json_output)
 
 

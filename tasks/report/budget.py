@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from adapters.models.windows import Window
 from memprobe.types import AccessMode
@@ -197,7 +196,10 @@ def probe(data: ReportData) -> Table:
 
 
 def _own(data: ReportData) -> list[Row]:
-    return [row for row in data.budget if row["own_prompts"] or row["layer"] == BASE]
+    """Rows whose prompts were made for them, systems in the run's order, the base layer first."""
+    places = {system: place for place, system in enumerate(data.systems)}
+    rows = [row for row in data.budget if row["own_prompts"] or row["layer"] == BASE]
+    return sorted(rows, key=lambda r: (places.get(r["system"], 0), r["layer"] != BASE, r["layer"]))
 
 
 def _drawable(row: Row) -> bool:
@@ -209,6 +211,7 @@ def _markers(place: int, rows: Sequence[Row], threshold: float) -> Figure:
     symbol = SYMBOLS[place % len(SYMBOLS)]
     return {
         "size": [14 if row["k"] is None else 9 for row in rows],
+        "opacity": 1,
         "symbol": [symbol if covered(row, threshold) else f"{symbol}-open" for row in rows],
     }
 
@@ -231,9 +234,7 @@ def probe_chart(data: ReportData) -> Chart | None:
     if not any(row["k"] is not None for rows in groups.values() for row in rows):
         return None
     traces = []
-    for (system, layer), rows in sorted(
-        groups.items(), key=lambda g: (places.get(g[0][0], 0), g[0][1] != BASE, g[0][1])
-    ):
+    for (system, layer), rows in groups.items():
         bounded = all(row["b_lo"] is not None and row["b_hi"] is not None for row in rows)
         place = places.get(system, 0)
         traces.append(
@@ -369,7 +370,6 @@ def window_chart(data: ReportData) -> Chart | None:
                 name=f"{label(window.name)} ({window.tokens:,})",
                 y=[label(system) for system in systems],
                 x=[min(share, DRAWN) for share in shares],
-                # At the foot of the bar: a text at its end would lie on the whisker.
                 text=said,
                 customdata=[f"largest store {top:,.1f} %" for top in tops],
                 textposition="none",
@@ -391,6 +391,9 @@ def window_chart(data: ReportData) -> Chart | None:
         min(FULL * max(stores[s]) / window.tokens, DRAWN) for s in systems for window in drawn
     )
     names = [_marked(stores[s], drawn, s) for s in systems]
+    title = "Share of a reader's window: bar mean store, whisker largest store, dashed line full"
+    if any(name != label(system) for name, system in zip(names, systems, strict=True)):
+        title += ", ⚠ too long for the smallest window"
     for trace in traces:
         trace["y"] = names
     figure = figure_of(
@@ -399,7 +402,7 @@ def window_chart(data: ReportData) -> Chart | None:
         xaxis={
             "range": [0, max(110.0, 1.05 * widest)],
             "ticksuffix": " %",
-            "title": {"text": "of the window, mean store; whisker: largest; line: full"},
+            "title": {"text": "% of the window"},
         },
         yaxis={"type": "category", "autorange": "reversed"},
         shapes=[
@@ -416,7 +419,7 @@ def window_chart(data: ReportData) -> Chart | None:
     )
     return Chart(
         "windows",
-        "Share of a reader's window",
+        title,
         "Share of each reader's window that the stores take, mean and largest, with a line at "
         "100 %. Stores that are too long are marked, not scored.",
         figure,
@@ -426,9 +429,9 @@ def window_chart(data: ReportData) -> Chart | None:
 
 
 def _marked(sizes: Sequence[int], drawn: Sequence[Window], system: str) -> str:
-    """A system's name, and under it how many of its stores are too long for a drawn window."""
-    worst: Any = max(drawn, key=lambda window: sum(overflows(t, window.tokens) for t in sizes))
-    over = sum(overflows(t, worst.tokens) for t in sizes)
+    """A system's name, and under it how many stores are too long for the smallest window."""
+    smallest = min(window.tokens for window in drawn)
+    over = sum(overflows(tokens, smallest) for tokens in sizes)
     if not over:
         return label(system)
     return f"{label(system)}<br>⚠ {over} of {len(sizes)} too long"

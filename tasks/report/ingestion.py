@@ -20,13 +20,13 @@ def table(data: ReportData) -> Table:
             Column("calls", "Model calls asked", "int"),
             Column("ledger_hits", "of them from the ledger", "int"),
             Column("failed_calls", "Failed", "int"),
-            Column("calls_per_message", "Calls a message", "number"),
-            Column("prompt_tokens_per_message", "Tokens in a message", "count"),
-            Column("completion_tokens_per_message", "Tokens out a message", "count"),
-            Column("seconds_per_message", "Time a message", "seconds"),
-            Column("replayed_s", "Model time spared by the ledger", "seconds"),
-            Column("work_usd_per_user", "Price of the work, a user", "usd"),
-            Column("work_usd_per_1000_messages", "Price of the work, 1,000 messages", "usd"),
+            Column("calls_per_message", "Calls per message", "number"),
+            Column("prompt_tokens_per_message", "Tokens in per message", "count"),
+            Column("completion_tokens_per_message", "Tokens out per message", "count"),
+            Column("seconds_per_message", "Time per message", "seconds"),
+            Column("replayed_s", "Model time replayed", "seconds"),
+            Column("work_usd_per_user", "Price of the work per user", "usd"),
+            Column("work_usd_per_1000_messages", "Price of the work per 1,000 messages", "usd"),
             Column("paid_usd", "Paid by this run", "usd"),
         ),
         rows,
@@ -65,7 +65,7 @@ def tokens_chart(data: ReportData) -> Chart | None:
             x=[row[key] for row in rows],
             text=[f"{row['calls']:,} calls, {row['messages']:,} messages" for row in rows],
             textposition="none",
-            hovertemplate="%{y}: %{x:,.1f} tokens a message (%{text})",
+            hovertemplate="%{y}: %{x:,.1f} tokens per message (%{text})",
             marker={"pattern": {"shape": hatch, "solidity": 0.25}},
         )
         for place, (key, name, hatch) in enumerate(
@@ -77,12 +77,12 @@ def tokens_chart(data: ReportData) -> Chart | None:
     ]
     return Chart(
         "ingestion-tokens",
-        "Tokens of the memory's own calls, a message written",
+        "Tokens of the memory's own calls per message written",
         "Tokens in and out of the calls that each memory system makes while writing, a message.",
         figure_of(
             traces,
             barmode="stack",
-            xaxis={"title": {"text": "tokens a message"}, "rangemode": "tozero"},
+            xaxis={"title": {"text": "tokens per message"}, "rangemode": "tozero"},
             yaxis={"type": "category", "autorange": "reversed"},
         ),
         "ingestion",
@@ -91,7 +91,7 @@ def tokens_chart(data: ReportData) -> Chart | None:
 
 
 def seconds_chart(data: ReportData) -> Chart | None:
-    """Seconds a message: measured, and what the model took for calls that were replayed."""
+    """Seconds per message: measured, and what the model took for calls that were replayed."""
     rows = _rows(data)
     if not rows:
         return None
@@ -99,7 +99,7 @@ def seconds_chart(data: ReportData) -> Chart | None:
     parts = [("measured here", "", [row["seconds_per_message"] for row in rows])]
     spared = [(row["replayed_s"] or 0.0) / row["messages"] for row in rows]
     if any(spared):
-        parts.append(("spared by the ledger", "/", spared))
+        parts.append(("model time replayed from the ledger", "/", spared))
     traces = [
         trace_of(
             place,
@@ -108,20 +108,20 @@ def seconds_chart(data: ReportData) -> Chart | None:
             name=name,
             y=names,
             x=values,
-            hovertemplate="%{y}: %{x:.4g} s a message",
+            hovertemplate="%{y}: %{x:.4g} s per message",
             marker={"pattern": {"shape": hatch, "solidity": 0.25}},
         )
         for place, (name, hatch, values) in enumerate(parts)
     ]
     return Chart(
         "ingestion-seconds",
-        "Time of writing, a message",
+        "Time of writing per message",
         "Mean wall time that each memory system takes to write a message.",
         figure_of(
             traces,
             barmode="stack",
             showlegend=len(parts) > 1,
-            xaxis={"title": {"text": "seconds a message"}, "rangemode": "tozero"},
+            xaxis={"title": {"text": "seconds per message"}, "rangemode": "tozero"},
             yaxis={"type": "category", "autorange": "reversed"},
         ),
         "ingestion",

@@ -41,7 +41,7 @@ const chartsDrawn = (() => {
       // The toolbar has the top of the margin to itself.
       margin: { l: 10, r: 14, t: 40, b: 96, ...copy.layout.margin },
       modebar: { bgcolor: "rgba(0,0,0,0)", color: ink, activecolor: palette[0] },
-      legend: { orientation: "h", x: 0, y: 0, yref: "container", yanchor: "bottom" },
+      legend: { orientation: "h", x: 0, y: 0, yref: "container", yanchor: "bottom", traceorder: "normal" },
       hoverlabel: { align: "left" },
       xaxis: { ...axis, ...copy.layout.xaxis },
       yaxis: { ...axis, ...copy.layout.yaxis },
