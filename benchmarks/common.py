@@ -40,7 +40,7 @@ def fake_server(latency: float = 0.0) -> Iterator[str]:
 
 async def conduct_plainly(run: Any) -> None:
     """All stages of an opened run in the flow's own order, without Prefect's engine."""
-    from flows.recovery import Conductor
+    from flows.conductor import Conductor
     from memprobe.errors import MemProbeError
     from tasks.inputs import store_inputs
 
@@ -48,7 +48,8 @@ async def conduct_plainly(run: Any) -> None:
         async def _through_prefect(
             self, unit: Any, mark: str, job: Any, arguments: dict[str, Any], **_: Any
         ) -> None:
-            await job.fn(run=self.name, unit=unit.slug, mark=mark, **arguments)
+            places = self.run.places
+            await job.fn(run=self.name, unit=unit.slug, mark=mark, places=places, **arguments)
 
     conductor = Plain(run)
     with run.context.store.lock():

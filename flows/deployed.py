@@ -10,10 +10,12 @@ from __future__ import annotations
 import sys
 from pathlib import PureWindowsPath
 
+from flows.part import memprobe_part
 from flows.recovery import memprobe
+from flows.sweep import sweep
 from flows.up import ensure_pools
 
-__all__ = ["memprobe"]
+__all__ = ["memprobe", "memprobe_part", "sweep"]
 
 
 def deploying(arguments: list[str]) -> bool:

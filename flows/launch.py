@@ -11,6 +11,7 @@ from typing import Any
 
 from flows import progress as progress_module
 from flows import server
+from flows.dask_units import check_runner
 from flows.outcome import RunResult, result_of
 from flows.preflight import check_models, roles_of_run
 from flows.progress import Progress
@@ -19,7 +20,7 @@ from flows.units import partial_units, progress_of
 from memprobe.config import RunConfig
 from memprobe.errors import MissingPrerequisite
 from memprobe.places import exported, public
-from memprobe.settings import Settings
+from memprobe.settings import PROCESS_OPTIONS, Settings
 from memprobe.types import Role
 from storage.manifest import RunStatus
 from storage.runs import RunStore
@@ -54,7 +55,8 @@ def _flow_result(config: RunConfig, settings: Settings) -> RunResult:
         # Failures end in the result; Prefect's own account of them is a traceback each.
         for name in ("prefect.flow_runs", "prefect.task_runs"):
             logging.getLogger(name).setLevel(logging.CRITICAL)
-    places = public({"runs": settings.runs, "ledger": settings.ledger})
+    processes = {option.name: getattr(settings, option.name) for option in PROCESS_OPTIONS}
+    places = {**processes, **public({"runs": settings.runs, "ledger": settings.ledger})}
 
     async def run() -> Any:
         main = asyncio.current_task()
@@ -100,6 +102,7 @@ def run_recovery(config: RunConfig, settings: Settings, progress: Progress) -> R
     Raises `KeyboardInterrupt` on Ctrl-C or SIGTERM after the state is saved.
     """
     progress_module.install(progress)
+    check_runner(settings)
     # A new run that cannot go on must leave no folder; a finished one needs no model.
     known = RunStore.exists(run_location(settings.runs, config.name))
     if not known:

@@ -1,257 +1,60 @@
 """The `memprobe` flow: roll out, recover, attribute, score, report.
 
-A Prefect task is a unit of minutes, one (stage, system, user): about 550 task
-runs for 5 systems and 50 users. Inside a unit plain asyncio makes the calls. The
-artifact is the truth: a unit whose part is there with the same fingerprint is
-not run; Prefect's own cache is a fast path on top, with a flat key and an
-explicit code version, and is refreshed when it disagrees with the artifacts.
+Started by hand all is done in one process. Under a deployment the systems of
+other work pools are dispatched to them, as their cards say.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+import contextlib
 from typing import Any
 
-from prefect import flow, task
+from prefect import flow, get_run_logger
 from prefect.artifacts import acreate_markdown_artifact, acreate_table_artifact
-from prefect.cache_policies import CacheKeyFnPolicy
-from prefect.context import TaskRunContext
+from prefect.client.orchestration import get_client
+from prefect.runtime import deployment, flow_run
 from prefect.states import Completed, Failed
 
 from flows import progress, runtime
+from flows.conductor import Conductor, Elsewhere, report_task
+from flows.dask_units import units_of
+from flows.dispatch import Dispatcher, Parent
 from flows.outcome import RunResult, result_of
+from flows.pools import own_kind
 from flows.runtime import Runtime
-from flows.units import Chain, chains, measured, progress_of
+from flows.units import progress_of
 from memprobe.config import RunConfig
-from memprobe.errors import BudgetExceeded, CallFailed, MemProbeError
-from memprobe.ids import slug
-from memprobe.outcomes import Reason, Unscored
 from memprobe.places import settled
-from memprobe.settings import load_settings
-from storage.catalog import build_catalog
+from memprobe.settings import Settings, load_settings
 from storage.manifest import RunStatus
-from storage.packed import PACK, pack
-from storage.runs import RunStore, Unit
-from tasks import attribute, judge_check, oracle, recover, report, rollout, score
-from tasks.commit import is_partial, is_there
+from storage.runs import RunStore
+from tasks import report
 from tasks.inputs import store_inputs
 
-MAX_CHAINS = 64
-"""Stores open at the same time in one process."""
-
-SHOWN = {"measure": ("recover", "attribute")}
-"""What a task is called where stages are counted: by the units that it leaves."""
+LIVE_S = 3.0
+"""How old the counters of a display may be when they come from the ledger."""
 
 
-def cache_key(_: TaskRunContext, parameters: dict[str, Any]) -> str:
-    """A flat key: no path, no slash, and the unit's fingerprint as its version."""
-    return f"{slug(parameters['run'])}__{parameters['unit']}__{parameters['mark'][:16]}"
-
-
-CACHED: dict[str, Any] = {
-    "cache_policy": CacheKeyFnPolicy(cache_key_fn=cache_key),
-    "persist_result": True,
-    "result_serializer": "json",
-}
-
-
-@task(name="rollout", task_run_name="{unit}", **CACHED)
-async def rollout_task(run: str, unit: str, mark: str, system: str, user: str, epoch: int) -> str:
-    """One user's episodes with one system."""
-    return await rollout.rollout_user(runtime.current(run).context, system, user, epoch)
-
-
-@task(name="measure", task_run_name="{unit}", **CACHED)
-async def measure_task(run: str, unit: str, mark: str, system: str, user: str, epoch: int) -> str:
-    """Recovery of one user from one system in all modes, then its attribution."""
-    context = runtime.current(run).context
-    await recover.recover_user(context, system, user, epoch)
-    return await attribute.attribute_user(context, system, user, epoch)
-
-
-@task(name="oracle", task_run_name="{unit}", **CACHED)
-async def oracle_task(run: str, unit: str, mark: str, user: str) -> str:
-    """Stage 0 for one user's tasks."""
-    return await oracle.oracle_user(runtime.current(run).context, user)
-
-
-@task(name="judge-check", task_run_name="{unit}", **CACHED)
-async def judge_check_task(run: str, unit: str, mark: str, users: list[str]) -> str:
-    """The planted answers of this run."""
-    return await judge_check.judge_check(runtime.current(run).context, tuple(users))
-
-
-@task(name="report")
-async def report_task(run: str) -> str:
-    """Scores, catalog and report of what is there."""
-    context = runtime.current(run).context
-    await asyncio.to_thread(score.score_run, context.store)
-    await asyncio.to_thread(build_catalog, context.store)
-    path = await asyncio.to_thread(report.build_report, context.store)
-    return str(path)
-
-
-class Conductor:
-    """Runs the units of one flow run in the order that their inputs allow."""
-
-    def __init__(self, run: Runtime) -> None:
-        self.run = run
-        self.context = run.context
-        self.name = run.context.config.name
-        self.failures: list[str] = []
-        self.broken: dict[str, MemProbeError] = {}
-        self.out_of_budget: BudgetExceeded | None = None
-        self.slots = asyncio.Semaphore(MAX_CHAINS)
-        self.ended = 0
-        self.systems = run.systems
-        self.chains = chains(self.context, self.systems, run.users)
-
-    def failure_lines(self) -> list[str]:
-        """What went wrong, a line each; the cost limit counts as one."""
-        limit = [str(self.out_of_budget)] if self.out_of_budget is not None else []
-        return [*limit, *self.failures]
-
-    def expect(self) -> None:
-        """Tell the display what is to come."""
-        shown = progress.current()
-        per_system = len(self.chains) // max(1, len(self.systems))
-        for system in self.systems:
-            shown.expect("rollout", system, per_system)
-            for stage in SHOWN["measure"]:
-                shown.expect(stage, system, per_system)
-        shown.expect("oracle", "", len(self.run.users))
-        shown.expect("judge_check", "", 1)
-
-    async def unit(
-        self,
-        stage: str,
-        unit: Unit,
-        mark: str,
-        job: Callable[..., Awaitable[Any]],
-        **arguments: Any,
-    ) -> bool:
-        """Run one unit unless its artifact is there for good; tells whether it is there now."""
-        store = self.context.store
-        if not store.is_complete(unit, mark):
-            if self.out_of_budget is not None:
-                return False
-            progress.current().say(unit.slug)
-            # What Prefect remembers of a unit with failed items is the failure.
-            again = is_partial(store, unit, mark)
-            try:
-                await self._through_prefect(unit, mark, job, arguments, again=again)
-            except BudgetExceeded as error:
-                self.out_of_budget = error
-                return False
-            except MemProbeError as error:
-                self.failures.append(f"{unit.slug}: {error}")
-                self.broken[unit.slug] = error
-                return False
-        for name in SHOWN.get(stage, (stage,)):
-            progress.current().finish(name, unit.system)
-        return True
-
-    async def _through_prefect(
-        self, unit: Unit, mark: str, job: Any, arguments: dict[str, Any], *, again: bool
-    ) -> None:
-        store = self.context.store
-        parameters = {"run": self.name, "unit": unit.slug, "mark": mark, **arguments}
-        try:
-            await job.with_options(refresh_cache=again)(**parameters)
-        except MemProbeError:
-            raise
-        except Exception as error:
-            # A damaged result file of Prefect's cache fails the task instead of missing.
-            if is_there(store, unit, mark):
-                return
-            progress.current().say(f"{unit.slug}: again after {type(error).__name__}: {error}")
-        if is_there(store, unit, mark):
-            return
-        try:
-            await job.with_options(refresh_cache=True)(**parameters)
-        except MemProbeError:
-            raise
-        except Exception as error:
-            raise MemProbeError(f"{type(error).__name__}: {error}") from error
-
-    async def oracle(self, user: str) -> bool:
-        return await self.unit(
-            "oracle",
-            oracle.oracle_unit(user),
-            oracle.oracle_fingerprint(self.context, user),
-            oracle_task,
-            user=user,
-        )
-
-    async def judge_check(self) -> bool:
-        return await self.unit(
-            "judge_check",
-            judge_check.judge_check_unit(),
-            judge_check.judge_check_fingerprint(self.context, self.run.users),
-            judge_check_task,
-            users=list(self.run.users),
-        )
-
-    async def chain(self, chain: Chain, oracle_done: asyncio.Task[bool]) -> None:
-        """Rollout, then measurement; a user's oracle runs beside the rollout."""
-        place = {"system": chain.system, "user": chain.user, "epoch": chain.epoch}
-        key = (chain.system, chain.user, chain.epoch)
-        async with self.slots:
-            rolled = await self.unit(
-                "rollout",
-                rollout.rollout_unit(*key),
-                rollout.rollout_fingerprint(self.context, *key),
-                rollout_task,
-                **place,
-            )
-            if not rolled:
-                await self.give_up(chain, rollout.rollout_unit(*key))
-            if not rolled or not await oracle_done:
-                return
-            recovered, attributed = measured(self.context, chain)
-            store = self.context.store
-            if not is_there(store, *recovered):
-                # Attributions of verdicts that are lost: both are made again.
-                store.reset(attributed[0])
-            unit, mark = attributed
-            if not await self.unit("measure", unit, mark, measure_task, **place):
-                await self.give_up(chain, unit)
-        self.ended += 1
-        if self.ended % PACK == 0:
-            await asyncio.to_thread(pack, self.context.store)
-
-    async def give_up(self, chain: Chain, unit: Unit) -> None:
-        """Leave rows that say why a broken chain was not measured; a stopped one has none."""
-        error = self.broken.get(unit.slug)
-        if error is None:
-            return
-        reason = error.reason if isinstance(error, CallFailed) else Reason.ADAPTER_ERROR
-        failure = Unscored(reason, str(error))
-        key = (chain.system, chain.user, chain.epoch)
-        await recover.give_up_user(self.context, *key, failure)
-        await attribute.attribute_user(self.context, *key, failed=True)
-
-    async def all(self) -> None:
-        """Every unit of the run; failures of one chain leave the others alone."""
-        self.expect()
-        oracles = {user: asyncio.create_task(self.oracle(user)) for user in self.run.users}
-        await asyncio.gather(
-            self.judge_check(), *(self.chain(c, oracles[c.user]) for c in self.chains)
-        )
-        await asyncio.gather(*oracles.values())
-
-
-async def conduct(run: Runtime) -> RunResult:
+async def conduct(run: Runtime, elsewhere: Elsewhere | None = None) -> RunResult:
     """Bring a run to its end inside a flow: units, then scores, catalog and report."""
     store = run.context.store
-    progress.current().watch(run.usage)
-    conductor = Conductor(run)
-    with store.lock():
+    progress.current().watch(lambda: run.usage(LIVE_S))
+    sent = elsewhere.systems if elsewhere is not None else frozenset()
+    with contextlib.ExitStack() as locks:
+        locks.enter_context(store.lock())
+        for system in run.systems:
+            if system not in sent:
+                # A part that outlived its conductor may still be at work on it.
+                locks.enter_context(store.part_lock(system))
         store.update_manifest(status=RunStatus.RUNNING)
         store_inputs(run.context, run.users)
         try:
-            await conductor.all()
+            async with units_of(run.settings) as units:
+                if units is not None or sent:
+                    run.share()
+                conductor = Conductor(run, units, elsewhere)
+                await conductor.all()
         except BaseException:
             run.ledger.flush()
             store.update_manifest(status=RunStatus.INTERRUPTED)
@@ -264,9 +67,12 @@ async def conduct(run: Runtime) -> RunResult:
         else:
             whole = done == total and not conductor.failures
             status = RunStatus.COMPLETE if whole else RunStatus.FAILED
+        dropped = {model: set(names) for model, names in run.gateway.dropped_params.items()}
+        for model, names in conductor.dropped.items():
+            dropped.setdefault(model, set()).update(names)
         store.update_manifest(
             status=status,
-            dropped_params={m: tuple(sorted(p)) for m, p in run.gateway.dropped_params.items()},
+            dropped_params={model: tuple(sorted(names)) for model, names in dropped.items()},
         )
         path = await report_task(run.context.config.name)
     return result_of(run, status, (done, total), failures=conductor.failure_lines(), report=path)
@@ -299,20 +105,53 @@ async def memprobe(
     used ones. Whatever is not given comes from the environment and
     `memprobe.toml`. The same `run` again resumes it.
     """
-    settings, base = load_settings()
-    settings = settled(settings, places or {})
     given = {"systems": systems, "users": users, "model": model}
+    chosen, settings = chosen_by(run, given, config, places)
+    return await measured(chosen, settings, places)
+
+
+def chosen_by(
+    run: str,
+    given: dict[str, Any],
+    config: dict[str, Any] | None,
+    places: dict[str, Any] | None,
+) -> tuple[RunConfig, Settings]:
+    """A run's configuration and settings: what is given, over environment and file."""
+    settings, base = load_settings()
     fields = {
         **base,
         **(config or {}),
         **{k: v for k, v in given.items() if v is not None},
         "name": run,
     }
-    chosen = RunConfig.model_validate(fields)
-    async with runtime.opened(chosen, settings) as opened:
-        result = await conduct(opened)
+    return RunConfig.model_validate(fields), settled(settings, places or {})
+
+
+async def measured(config: RunConfig, settings: Settings, places: dict[str, Any] | None) -> Any:
+    """The body of a flow that measures: the run to its end, its summary, the flow run's state."""
+    async with runtime.opened(config, settings) as opened:
+        result = await conduct(opened, await dispatcher_of(opened, places))
         await publish(opened.context.store, result)
     return ending(result)
+
+
+async def dispatcher_of(run: Runtime, places: dict[str, Any] | None) -> Dispatcher | None:
+    """Who takes the systems of other pools; None outside a deployment, or when there are none."""
+    if deployment.id is None or flow_run.id is None:
+        return None
+    kinds = {card.name: card.pool for card in map(run.registry.card, run.systems)}
+    async with get_client() as client:
+        mine = await own_kind(client, flow_run.id)
+    others = {system: kind for system, kind in kinds.items() if kind != mine}
+    if not others:
+        return None
+    return Dispatcher(
+        Parent(str(flow_run.id), flow_run.run_count or 1),
+        others,
+        worker_wait=run.settings.worker_wait,
+        given=places,
+        warn=get_run_logger().warning,
+    )
 
 
 def ending(result: RunResult) -> Any:

@@ -35,6 +35,18 @@ Marked = tuple[Unit, str]
 """A unit and the fingerprint that it must have."""
 
 
+def rolled(context: RunContext, chain: Chain) -> Marked:
+    """What a chain's rollout leaves."""
+    key = (chain.system, chain.user, chain.epoch)
+    return rollout.rollout_unit(*key), rollout.rollout_fingerprint(context, *key)
+
+
+def finished(context: RunContext, chain: Chain) -> bool:
+    """Whether nothing of a chain is left to do, not even items that may be tried again."""
+    units = (rolled(context, chain), *measured(context, chain))
+    return all(context.store.is_complete(*unit) for unit in units)
+
+
 def measured(context: RunContext, chain: Chain) -> tuple[Marked, Marked]:
     """What one measuring task leaves: the recovery, and the attribution that stands on it."""
     key = (chain.system, chain.user, chain.epoch)
@@ -53,9 +65,7 @@ def wanted(run: Runtime) -> list[tuple[Marked, ...]]:
     for user in run.users:
         units.append(((oracle.oracle_unit(user), oracle.oracle_fingerprint(context, user)),))
     for chain in chains(context, run.systems, run.users):
-        key = (chain.system, chain.user, chain.epoch)
-        rolled = rollout.rollout_unit(*key), rollout.rollout_fingerprint(context, *key)
-        units += [(rolled,), measured(context, chain)]
+        units += [(rolled(context, chain),), measured(context, chain)]
     return units
 
 

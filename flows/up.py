@@ -11,13 +11,12 @@ import threading
 from datetime import timedelta
 
 from flows import server
+from flows.pools import HEARTBEAT_S, POOL_OF, deploy_command, worker_command
 from memprobe.errors import UsageError
 from memprobe.settings import Settings
-from storage.bundled import deploy_dir
 
-POOLS = ("memprobe-cpu", "memprobe-gpu")
+POOLS = tuple(POOL_OF.values())
 ZOMBIES = "memprobe-zombies"
-HEARTBEAT_S = 30
 SILENCE = timedelta(seconds=90)
 
 
@@ -75,10 +74,12 @@ def instructions(api_url: str) -> str:
         f"Prefect server: {api_url.removesuffix('/api')}\n\n"
         "In another terminal:\n"
         f"  export PREFECT_API_URL={api_url}\n"
-        f"  prefect deploy --prefect-file {deploy_dir() / 'prefect.yaml'} --all\n"
-        f"  PREFECT_FLOWS_HEARTBEAT_FREQUENCY={HEARTBEAT_S} "
-        "prefect worker start --pool memprobe-cpu\n"
+        f"  {deploy_command()}\n"
+        f"  PREFECT_FLOWS_HEARTBEAT_FREQUENCY={HEARTBEAT_S} {worker_command(POOL_OF['cpu'])}\n"
         "  prefect deployment run memprobe/full -p users=2 --watch\n\n"
+        "Systems that need a GPU (`memprobe systems` names them) want a worker on such a machine:\n"
+        f"  PREFECT_FLOWS_HEARTBEAT_FREQUENCY={HEARTBEAT_S} {worker_command(POOL_OF['gpu'])}\n\n"
+        "Sweeps, one a system, are listed, started and scheduled by `memprobe sweep`.\n"
         "`memprobe run` uses this server as long as it is up. Ctrl-C ends it."
     )
 

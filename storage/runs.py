@@ -14,11 +14,12 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -36,6 +37,9 @@ ARTIFACTS = "artifacts"
 UNITS = "units"
 _UNIT_KEY = b"memprobe.unit"
 _ROW_GROUP = 65536
+_AT_ONCE = 16
+"""Objects that are read at the same time from an object store."""
+_T = TypeVar("_T")
 _MARKER = {"unit", "fingerprint", "parts"}
 
 
@@ -132,8 +136,9 @@ class RunStore:
         if isinstance(files, LocalFiles):
             found = sorted(p.parent for p in files.path.glob(f"*/{MANIFEST}"))
             return [cls(path) for path in found]
-        names = [p for p in files.find("", MANIFEST) if p.strip("/").count("/") == 1]
-        return [cls(f"{files.root}/{p.strip('/').rsplit('/', 1)[0]}") for p in names]
+        # Folder by folder: a listing of everything would name each part of every run.
+        runs = (cls(f"{files.root}/{name}") for name in files.folders())
+        return [run for run in runs if run._files.size(MANIFEST) is not None]
 
     def __reduce__(self) -> tuple[type[RunStore], tuple[str]]:
         return (RunStore, (self.location,))
@@ -181,12 +186,12 @@ class RunStore:
 
     def part_lock(self, system: str) -> AbstractContextManager[None]:
         """Hold one system's part of the run, whoever holds the run; raises like `lock`."""
-        return run_lock(self._files, self.part_lock_name(system))
+        return run_lock(self._files, self.part_file(system, "lock"))
 
     @staticmethod
-    def part_lock_name(system: str) -> str:
-        """The file of a part's lock, for `storage.lock.lock_owner`."""
-        return f"parts/{_part_name(system)}.lock"
+    def part_file(system: str, kind: str) -> str:
+        """Where a part's lock or its account (`json`) lies, relative to the run."""
+        return f"parts/{_part_name(system)}.{kind}"
 
     def work_dir(self, unit: Unit) -> Path:
         """A local folder for a unit's checkpoints, made when missing.
@@ -293,8 +298,9 @@ class RunStore:
         marker = self._read_marker(f"{UNITS}/{unit.slug}.json")
         return marker is not None and marker["fingerprint"] == fingerprint and self._intact(marker)
 
-    def _present(self, marker: Mapping[str, Any]) -> bool:
-        return all(self._files.size(part["path"]) == part["bytes"] for part in marker["parts"])
+    def _present(self, marker: Mapping[str, Any], sizes: Mapping[str, int] | None = None) -> bool:
+        size = self._files.size if sizes is None else sizes.get
+        return all(size(part["path"]) == part["bytes"] for part in marker["parts"])
 
     def _intact(self, marker: Mapping[str, Any]) -> bool:
         """Whether the parts are there with the content that was committed.
@@ -336,13 +342,17 @@ class RunStore:
         for note in sorted(self._work_root().glob("*/unit.json")):
             unit = Unit(**json.loads(note.read_bytes()))
             states[unit.slug] = UnitState(unit, {}, "", False)
-        for path in self._files.find(UNITS, ".json"):
-            marker = self._read_marker(path)
+        paths = self._files.find(UNITS, ".json")
+        # One listing in place of a question for every part.
+        listed = self._files.listing(ARTIFACTS, ".parquet") if self.path is None else None
+        sizes = listed and {path: size for path, (size, _) in listed.items()}
+        for marker in self._each(self._read_marker, paths):
             if marker is None:
                 continue
             unit = Unit(**marker["unit"])
             rows = {part["table"]: part["rows"] for part in marker["parts"]}
-            states[unit.slug] = UnitState(unit, rows, marker["fingerprint"], self._present(marker))
+            there = self._present(marker, sizes)
+            states[unit.slug] = UnitState(unit, rows, marker["fingerprint"], there)
         return [states[key] for key in sorted(states)]
 
     def parts(
@@ -368,6 +378,14 @@ class RunStore:
             paths = [p for p in paths if p.endswith(tail)]
         return paths
 
+    def _each(self, job: Callable[[str], _T], paths: Sequence[str]) -> Iterator[_T]:
+        """A job for each path, in order; several at a time where each waits for a network."""
+        if self.path is not None or len(paths) < 2:
+            yield from map(job, paths)
+            return
+        with ThreadPoolExecutor(min(_AT_ONCE, len(paths)), "run-store") as pool:
+            yield from pool.map(job, paths)
+
     def _part(self, path: str) -> pa.Table:
         try:
             # Without Arrow's pools: parts are small, and a pool that is still starting a
@@ -387,14 +405,16 @@ class RunStore:
     ) -> builtins.list[dict[str, Any]]:
         """Rows of a table as dicts in stored order; nothing stored gives no rows."""
         rows: builtins.list[dict[str, Any]] = []
-        for path in self.parts(table, system=system, user=user, variant=variant):
-            rows += self._part(path).to_pylist()
+        paths = self.parts(table, system=system, user=user, variant=variant)
+        for part in self._each(self._part, paths):
+            rows += part.to_pylist()
         return rows
 
     def scan(self, table: str) -> pa.Table:
         """A whole table as Arrow, of its schema; empty when nothing is stored."""
         schema = schema_of(table)
-        parts = [self._part(p).replace_schema_metadata(None) for p in self.parts(table)]
+        stored = self._each(self._part, self.parts(table))
+        parts = [part.replace_schema_metadata(None) for part in stored]
         try:
             return pa.concat_tables([schema.empty_table(), *parts])
         except pa.ArrowException as error:

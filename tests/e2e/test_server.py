@@ -13,7 +13,7 @@ import httpx
 import pytest
 
 from flows import server
-from flows.recovery import Conductor
+from flows.conductor import Conductor
 from flows.runtime import Runtime, opened
 from memprobe.config import RunConfig
 from memprobe.dataset import Dataset, load_dataset
