@@ -74,6 +74,12 @@ class VectorIndex:
         if not self._texts or k < 1:
             return []
         (target,) = await self.embed([query])
+        return self.closest(target, k)
+
+    def closest(self, target: Vectors, k: int) -> list[Hit]:
+        """As `nearest` with the query's vector at hand."""
+        if not self._texts or k < 1:
+            return []
         ids = self.ids()
         rows = np.stack([self._rows[i] for i in ids]).astype(np.float64)
         gaps = ((rows - target.astype(np.float64)) ** 2).sum(axis=1)

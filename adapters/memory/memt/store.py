@@ -16,7 +16,7 @@ from typing import Any
 
 from pydantic import JsonValue
 
-from adapters.memory.vectors import VectorIndex
+from adapters.memory.vectors import VectorIndex, Vectors
 from memprobe.errors import SnapshotError
 from memprobe.ports import Embedder
 
@@ -127,24 +127,26 @@ class Collection:
         self._pending.pop(row_id, None)
         self._index.delete(row_id)
 
-    async def encode(self) -> None:
-        """Make the vectors that are still missing, in one batch."""
-        pending = self._pending
-        if not pending:
-            return
-        ids = list(pending)
-        vectors = await self._index.embed([pending[i] for i in ids])
-        for row_id, vector in zip(ids, vectors, strict=True):
-            self._index.put(row_id, pending[row_id], vector)
-        # A new dict: another search may be encoding the old one at this moment.
-        self._pending = {}
+    async def encode(self, *more: str) -> list[Vectors]:
+        """Make the vectors that are still missing, in one batch with those of `more`."""
+        pending = dict(self._pending)
+        texts = [*pending.values(), *more]
+        if not texts:
+            return []
+        vectors = await self._index.embed(texts)
+        for (row_id, text), vector in zip(pending.items(), vectors, strict=False):
+            # Another search may have been here meanwhile.
+            if self._pending.get(row_id) == text:
+                self._index.put(row_id, text, vector)
+                del self._pending[row_id]
+        return vectors[len(pending) :]
 
     async def nearest(self, query: str, k: int) -> list[Row]:
         """At most `k` rows, nearest first by squared L2."""
         if len(self._rows) <= 1 or k < 1:
             return self.rows()[: max(k, 0)]
-        await self.encode()
-        return [self._rows[hit.id] for hit in await self._index.nearest(query, k)]
+        (target,) = await self.encode(query)
+        return [self._rows[hit.id] for hit in self._index.closest(target, k)]
 
     def copy(self) -> Collection:
         """A copy that changes on its own."""
