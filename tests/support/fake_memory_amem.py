@@ -32,12 +32,22 @@ ACTIONS: tuple[list[str], ...] = (
 def answer(body: dict[str, Any]) -> str | None:
     """The model's text for a request of A-MEM; None when it is another's."""
     form = (body.get("response_format") or {}).get("json_schema") or {}
-    asked = set((form.get("schema") or {}).get("properties", {}))
+    schema = form.get("schema") or _spelt_out(str(body["messages"][-1].get("content")))
+    asked = set(schema.get("properties", {}))
     if asked not in (ANALYSIS, EVOLUTION):
         return None
     prompt = next(str(m["content"]) for m in body["messages"] if m["role"] == "user")
     value = _analysis(prompt) if asked == ANALYSIS else _evolution(prompt)
     return json.dumps(value, ensure_ascii=False)
+
+
+def _spelt_out(text: str) -> dict[str, Any]:
+    """The schema at the end of a message, as a model without response formats is told it."""
+    try:
+        value = json.loads(text.rpartition("JSON schema:\n")[2])
+    except ValueError:
+        return {}
+    return value if isinstance(value, dict) else {}
 
 
 def _number(*parts: str) -> int:
