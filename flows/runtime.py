@@ -39,6 +39,7 @@ PROMPTS = (
     "simulator",
     "preference",
     "slot_fill",
+    "slot_fill_merge",
     "retrieval_query",
     "judge",
     "oracle",

@@ -21,7 +21,8 @@ class RunConfig(Frozen):
 
     `users` is a count (the first n in id order) or explicit ids; None means all.
     `limit` bounds the tasks per user. `context_window` (tokens) overrides what is
-    known of the models, e.g. for a local server. `max_cost` is in US dollars.
+    known of the models, e.g. for a local server. `dump_reader` chunked also reads
+    whole stores in parts that fit the window, beside the one reading. `max_cost` is in US dollars.
     `coverage_threshold` is the share of scored items below which a ranking is
     refused; `error_threshold` the share of unscored items above which a run
     exits with 1. `system_options` are the memory systems' own, by system and
@@ -38,6 +39,7 @@ class RunConfig(Frozen):
     model_roles: dict[Role, str] = Field(default_factory=dict)
     k: tuple[Positive, ...] = (5,)
     access: tuple[AccessMode, ...] = (AccessMode.DUMP_ALL, AccessMode.RETRIEVE)
+    dump_reader: Literal["whole", "chunked"] = "whole"
     protocol: Protocol = Protocol.STRICT
     epochs: Positive = 1
     max_turns: Positive = 25
@@ -95,7 +97,7 @@ RESULT_FIELDS = (
 def merge_config(old: RunConfig, new: RunConfig, known: Sequence[str] | None = None) -> RunConfig:
     """The settings of an existing run that is started again with `new`.
 
-    Systems, users, k and access modes are extended, limits and thresholds are
+    Systems, users, k, access modes and the dump reader are extended, limits and thresholds are
     taken from `new`. Raises `UsageError` naming every field that would change a
     figure, old value against new. `known` are the data set's user ids, needed
     only to join a count of users with explicit ids.
@@ -134,6 +136,9 @@ def merge_config(old: RunConfig, new: RunConfig, known: Sequence[str] | None = N
             "users": _merge_users(old, new, known),
             "k": tuple(sorted({*old.k, *new.k})),
             "access": tuple(m for m in AccessMode if m in {*old.access, *new.access}),
+            "dump_reader": "chunked"
+            if "chunked" in (old.dump_reader, new.dump_reader)
+            else "whole",
         }
     )
 

@@ -137,6 +137,12 @@ RUN_OPTIONS = (
         "What is measured",
     ),
     Option(
+        "dump_reader",
+        "whole reads a store in one prompt; chunked reads it in window-sized parts, too.",
+        "whole|chunked",
+        "What is measured",
+    ),
+    Option(
         "k",
         "How many items a retrieval returns; several values are measured in one pass.",
         "K,K",

@@ -19,7 +19,7 @@ from memprobe.types import Category, Role
 from storage.runs import Unit
 from tasks.commit import commit
 from tasks.context import RunContext, fingerprint
-from tasks.recover import judged
+from tasks.reading import judged
 
 VERSION = 1
 TARGETS_PER_USER = 2

@@ -19,7 +19,7 @@ from memprobe.types import AccessMode, Role
 from memprobe.types import Protocol as Procedure
 from tasks.judge_check import MAX_USERS, TARGETS_PER_USER
 from tasks.prompt_sizes import CHARS_PER_TOKEN, USER_TOKENS, Sizes, sizes_of
-from tasks.recover import ANSWER_RESERVE, CACHE_FLOOR
+from tasks.reading import ANSWER_RESERVE, CACHE_FLOOR
 from tasks.rollout import REPLY_K
 
 TURNS = 2.45

@@ -1,18 +1,16 @@
 """Recovery: what a reader can rebuild of each target from the memory, whole and by top-k.
 
 Slot-fill reads the memory and names a value; the judge compares it with the
-truth. The memory comes first in the prompt, so that a user's 31 prompts share
-their prefix and all but the first can be read from the provider's cache.
+truth. With `dump_reader` chunked a whole store is also read in parts that fit the
+window (`tasks.chunked`), into a layer of its own beside the whole reading.
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
 import time
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import prompts
 from memprobe.dataset import BankEntry, User
@@ -20,22 +18,18 @@ from memprobe.errors import BudgetExceeded, CallFailed, SnapshotError
 from memprobe.ids import slug
 from memprobe.outcomes import Reason, Unscored
 from memprobe.types import AccessMode, Category, MemoryItem, Protocol, Role, Scope
-from prompts.answers import JudgeAnswer, SlotFillAnswer
 from storage.runs import Unit
+from tasks import chunked
 from tasks.checkpoint import Checkpoints
+from tasks.chunks import Part
 from tasks.commit import FAILED, commit, is_partial, is_there
 from tasks.context import RunContext, fingerprint
 from tasks.items import checked
+from tasks.reading import Filled, Reader, Row, Rows, Size, judged, published_fault, status
 from tasks.rollout import rollout_fingerprint, rollout_unit, rollout_user
 
-VERSION = 1
-ANSWER_RESERVE = 1024
-"""Tokens of the window kept free for the answer when a store is held against it."""
-CACHE_FLOOR = 1024
-"""Prompts below this many tokens are not cached by providers; no warming call is worth it."""
-UNKNOWN = "unknown"
-Row = dict[str, Any]
-Rows = list[Row]
+VERSION = 2
+BASE = "base"
 Hits = list[MemoryItem] | Unscored
 
 
@@ -46,17 +40,19 @@ def recover_unit(system: str, user: str, epoch: int = 1) -> Unit:
 
 def recover_fingerprint(context: RunContext, system: str, user: str, epoch: int = 1) -> str:
     """What a recovery depends on, the rollout included."""
+    merging = ("slot_fill_merge",) if chunked.wanted(context.config) else ()
     return fingerprint(
         "recover",
         VERSION,
         context,
-        prompt_names=("slot_fill", "judge", "retrieval_query"),
+        prompt_names=("slot_fill", "judge", "retrieval_query", *merging),
         roles=(Role.SLOT_FILL, Role.JUDGE),
         inputs={
             "rollout": rollout_fingerprint(context, system, user, epoch),
             "k": list(context.config.k),
             "access": [mode.value for mode in context.config.access],
             "window": context.chat.window_for(Role.SLOT_FILL),
+            "layers": list(chunked.layers(context.config)),
         },
     )
 
@@ -78,20 +74,6 @@ class View:
         return self.mode.value if self.k is None else f"{self.mode.value}@{self.k}"
 
 
-@dataclass(frozen=True, slots=True)
-class _Filled:
-    label: str | None
-    reason: str | None
-    call_id: str | None
-    tokens: int
-    failure: Unscored | None
-
-
-def is_unknown(label: str) -> bool:
-    """Whether a label says that the memory holds nothing."""
-    return label.strip().strip(".\"'").casefold() == UNKNOWN
-
-
 def query_for(category_boundary: str, dimension: str) -> str:
     """The retrieval query of a dimension; it holds nothing of the target."""
     message = prompts.load("retrieval_query").render(
@@ -107,10 +89,11 @@ class _Recovery:
         self.user = user
         self.epoch = epoch
         self.paper = context.config.protocol is Protocol.PAPER
-        self.window = context.chat.window_for(Role.SLOT_FILL)
+        self.reader = Reader(context, system, user, epoch)
+        self.targets = self.reader.targets
         self.broken = self._broken_episodes()
 
-    def base(self) -> dict[str, Any]:
+    def base(self) -> Row:
         return {"system": self.name, "user_id": self.user.user_id, "epoch": self.epoch}
 
     def _broken_episodes(self) -> dict[str, Unscored]:
@@ -125,53 +108,26 @@ class _Recovery:
             if row["status"] == "unscored"
         }
 
-    async def fill(self, view: View, category: Category, dimension: str, tokens: int) -> _Filled:
-        if self.window is not None and tokens + ANSWER_RESERVE > self.window:
-            detail = (
-                f"the memory has about {tokens} tokens, the window of "
-                f"{self.context.chat.model_for(Role.SLOT_FILL)} {self.window}"
-            )
-            return _Filled(None, None, None, tokens, Unscored(Reason.STORE_OVERFLOW, detail))
-        boundary = self.context.dataset.pool.category(category).boundary
-        request = prompts.load("slot_fill").request(
-            Role.SLOT_FILL,
-            self.asker(f"{view.name}/{dimension}"),
-            {
-                "memories": list(view.memories),
-                "category": category.value,
-                "boundary": boundary,
-                "dimension": dimension,
-            },
-            replicate=self.context.replicate(self.epoch),
-        )
-        try:
-            reply = await self.context.chat.ask(request)
-        except BudgetExceeded:
-            raise
-        except CallFailed as error:
-            return _Filled(None, None, error.call_id, tokens, Unscored(error.reason, error.detail))
-        answer = reply.parsed(SlotFillAnswer)
-        return _Filled(answer.label, answer.reason, reply.call_id, tokens, None)
-
-    def asker(self, item: str) -> Any:
-        return self.context.asker(
-            "recover", self.name, self.user.user_id, f"e{self.epoch}/base/{item}"
-        )
-
-    async def target(
-        self, view: View, category: Category, entry: BankEntry, tokens: int
-    ) -> tuple[dict[str, Any], dict[str, Any]]:
-        """The slot-fill row and the verdict row of one target under one view."""
-        failure = view.failure
-        if failure is None and not self.paper:
-            failure = self.broken.get(entry.dimension)
+    async def fill(self, view: View, category: Category, dimension: str, size: Size) -> Filled:
+        failure = self.reader.overflow(size)
         if failure is not None:
-            filled = _Filled(None, None, None, tokens, failure)
-        else:
-            filled = await self.fill(view, category, entry.dimension, tokens)
+            return Filled(failure=failure)
+        item = f"{BASE}/{view.name}/{dimension}"
+        return await self.reader.fill(item, view.memories, category, dimension)
+
+    async def rows(
+        self,
+        layer: str,
+        view: View,
+        target: tuple[Category, BankEntry],
+        filled: Filled,
+        tokens: int,
+    ) -> tuple[Row, Row]:
+        """The slot-fill row and the verdict row of what was read for one target."""
+        category, entry = target
         key = {
             **self.base(),
-            "layer": "base",
+            "layer": layer,
             "access_mode": view.mode.value,
             "k": view.k,
             "category": category.value,
@@ -184,94 +140,120 @@ class _Recovery:
             "n_items": len(view.memories),
             "prompt_tokens": tokens,
             "call_id": filled.call_id,
-            **_status(filled.failure),
+            **status(filled.failure),
         }
-        verdict = {**key, **await judged(self.context, self.asker(view.name), entry, filled.label)}
+        asker = self.reader.asker(f"{layer}/{view.name}")
+        verdict = {**key, **await judged(self.context, asker, entry, filled.label)}
         if filled.failure is not None:
-            verdict |= _status(filled.failure)
-        if self.paper:
-            verdict = published_fault(verdict)
+            verdict |= status(filled.failure)
         return slot, verdict
 
-    async def view(
-        self, views: dict[str, View], mode: AccessMode, k: int | None
-    ) -> tuple[Rows, Rows]:
+    async def target(
+        self, view: View, target: tuple[Category, BankEntry], size: Size
+    ) -> tuple[Row, Row]:
+        """The rows of one target under one view, before any published fault."""
+        category, entry = target
+        failure = view.failure
+        if failure is None and not self.paper:
+            failure = self.broken.get(entry.dimension)
+        if failure is not None:
+            filled = Filled(failure=failure)
+        else:
+            filled = await self.fill(view, category, entry.dimension, size)
+        return await self.rows(BASE, view, target, filled, size.memory)
+
+    async def view(self, views: dict[str, View], mode: AccessMode) -> tuple[Rows, Rows]:
         """All targets under one mode and k. `views` gives each dimension's view."""
-        targets = self.context.targets(self.user)
-        counted: dict[tuple[str, ...], int] = {}
+        sizes: dict[tuple[str, ...], Size] = {}
         for view in views.values():
-            if view.memories not in counted:
-                text = json.dumps(view.memories, ensure_ascii=False, indent=1)
-                counted[view.memories] = self.context.chat.count_tokens(Role.SLOT_FILL, text)
+            if view.memories not in sizes:
+                sizes[view.memories] = self.reader.size(view.memories)
 
-        def job(category: Category, entry: BankEntry) -> Awaitable[tuple[Row, Row]]:
-            seen = views[entry.dimension]
-            return self.target(seen, category, entry, counted[seen.memories])
+        def job(target: tuple[Category, BankEntry]) -> Awaitable[tuple[Row, Row]]:
+            seen = views[target[1].dimension]
+            return self.target(seen, target, sizes[seen.memories])
 
-        shared = mode is AccessMode.DUMP_ALL and max(counted.values(), default=0) >= CACHE_FLOOR
-        remote = not self.context.chat.model_for(Role.SLOT_FILL).startswith("embedded/")
+        largest = max((size.memory for size in sizes.values()), default=0)
+        shared = mode is AccessMode.DUMP_ALL and self.reader.warms(largest)
         # The first call fills the provider's prefix cache for the other thirty.
-        first = targets[:1] if shared and remote else []
-        done = [await job(*target) for target in first]
-        done += await asyncio.gather(*(job(*target) for target in targets[len(first) :]))
+        first = self.targets[:1] if shared else []
+        done = [await job(target) for target in first]
+        done += await asyncio.gather(*(job(target) for target in self.targets[len(first) :]))
         return [slot for slot, _ in done], [verdict for _, verdict in done]
 
+    async def whole(self, view: View) -> tuple[Rows, Rows, Rows]:
+        """The whole store read in one prompt and, where asked for, in parts beside it."""
+        slots, verdicts = await self.view({e.dimension: view for _, e in self.targets}, view.mode)
+        if not chunked.wanted(self.context.config):
+            return slots, verdicts, []
+        reading = chunked.ChunkedReader(self.reader, view.memories)
+        size = self.reader.size(view.memories)
+        failed = view.failure is not None
+        parts = [] if failed else await asyncio.to_thread(reading.plan, size)
+        if isinstance(parts, list) and len(parts) > 1:
+            more = await self._in_parts(reading, view, parts, size)
+        else:
+            more = self._as_whole(reading, slots, verdicts, parts)
+        return slots + more[0], verdicts + more[1], reading.rows
 
-def _status(failure: Unscored | None) -> dict[str, Any]:
-    if failure is None:
-        return {"status": "scored", "reason": None, "detail": None}
-    return {"status": "unscored", "reason": failure.reason.value, "detail": failure.detail}
+    async def _in_parts(
+        self, reading: chunked.ChunkedReader, view: View, parts: list[Part], size: Size
+    ) -> tuple[Rows, Rows]:
+        sound = [target for target in self.targets if target[1].dimension not in self.broken]
+        filled = await reading.read(parts, sound)
+        filled |= {name: Filled(failure=why) for name, why in self.broken.items()}
+        done = await asyncio.gather(
+            *(
+                self.rows(chunked.LAYER, view, target, filled[target[1].dimension], size.memory)
+                for target in self.targets
+            )
+        )
+        return [slot for slot, _ in done], [verdict for _, verdict in done]
 
+    def _as_whole(
+        self,
+        reading: chunked.ChunkedReader,
+        slots: Sequence[Row],
+        verdicts: Sequence[Row],
+        parts: list[Part] | Unscored,
+    ) -> tuple[Rows, Rows]:
+        """The rows of the whole reading again: a store of one part, or one not read at all."""
+        more: tuple[Rows, Rows] = ([], [])
+        for (category, entry), *pair in zip(self.targets, slots, verdicts, strict=True):
+            failure = self.broken.get(entry.dimension)
+            if isinstance(parts, Unscored):
+                failure = failure or parts
+            for rows, row in zip(more, pair, strict=True):
+                rows.append({**row, "layer": chunked.LAYER})
+                if failure is not None:
+                    rows[-1] |= {"label": None, "call_id": None, **status(failure)}
+                    blank = ("label_reason", "score", "judge_reason")
+                    rows[-1] |= {name: None for name in blank if name in row}
+            if isinstance(parts, list) and parts and failure is None:
+                slot = pair[0]
+                why = Unscored(Reason(slot["reason"]), slot["detail"]) if slot["reason"] else None
+                filled = Filled(slot["label"], slot["label_reason"], slot["call_id"], why)
+                reading.note(category, entry.dimension, 0, 1, 1, filled, parts[0])
+        return more
 
-async def judged(
-    context: RunContext, asker: Any, entry: BankEntry, label: str | None
-) -> dict[str, Any]:
-    """The verdict fields of one label. "unknown" scores 0 by the rubric, without a call."""
-    model = context.chat.model_for(Role.JUDGE)
-    blank = {"label": label, "score": None, "judge_reason": None, "judge_model": model}
-    if label is None:
-        return {**blank, "call_id": None}
-    if is_unknown(label):
-        known = {**blank, "score": 0.0, "judge_reason": "the label is unknown", "call_id": None}
-        return {**known, **_status(None)}
-    asker = asker.model_copy(update={"item": f"{asker.item}/{entry.dimension}"})
-    request = prompts.load("judge").request(
-        Role.JUDGE,
-        asker,
-        {
-            "dimension": entry.dimension,
-            "short": entry.short,
-            "explanation": entry.explanation,
-            "label": label,
-        },
-    )
-    try:
-        reply = await context.chat.ask(request)
-    except BudgetExceeded:
-        raise
-    except CallFailed as error:
-        failure = _status(Unscored(error.reason, error.detail))
-        return {**blank, "call_id": error.call_id, **failure}
-    answer = reply.parsed(JudgeAnswer)
-    return {
-        **blank,
-        "score": answer.score,
-        "judge_reason": answer.reason,
-        "call_id": reply.call_id,
-        **_status(None),
-    }
-
-
-def published_fault(verdict: dict[str, Any]) -> dict[str, Any]:
-    """The published procedure scores what it could not measure as 0; the reason stays."""
-    if verdict["status"] == "scored":
-        return verdict
-    return {
-        **verdict,
-        "status": "scored",
-        "score": 0.0,
-        "judge_reason": "scored 0 as published, although it was not measured",
-    }
+    async def tables(
+        self, whole: View | None, searches: Sequence[dict[str, View]]
+    ) -> dict[str, Rows]:
+        """What is read of the whole store and of each search, by the table it goes to."""
+        jobs: list[Awaitable[tuple[Rows, ...]]] = [] if whole is None else [self.whole(whole)]
+        jobs += [self.view(views, AccessMode.RETRIEVE) for views in searches]
+        measured = await asyncio.gather(*jobs)
+        verdicts = [row for rows in measured for row in rows[1]]
+        if self.paper:
+            # The chunked reading was never published, and has none of its faults.
+            verdicts = [published_fault(v) if v["layer"] == BASE else v for v in verdicts]
+        tables = {
+            "slot_fills": [row for rows in measured for row in rows[0]],
+            "verdicts": verdicts,
+        }
+        if chunked.wanted(self.context.config):
+            tables["slot_fill_parts"] = [row for rows in measured for row in (*rows, [])[2]]
+        return tables
 
 
 async def _retrieved(
@@ -279,7 +261,7 @@ async def _retrieved(
 ) -> tuple[dict[str, Hits], Rows, Rows]:
     """Search a restored store once for each target at the largest k."""
     context, user = recovery.context, recovery.user
-    memory = context.systems.create(recovery.name, user.user_id)
+    memory = context.systems.create(recovery.name, user.user_id, "recover", recovery.epoch)
     key = slug(f"{context.config.name}/{recovery.name}/{user.user_id}/{recovery.epoch}/recover")
     scope = Scope(run=context.config.name, system=recovery.name, user=user.user_id, key=key)
     checkpoint = checkpoints.load()
@@ -355,17 +337,14 @@ async def recover_user(context: RunContext, system: str, user_id: str, epoch: in
         await rollout_user(context, system, user_id, epoch)
     recovery = _Recovery(context, system, user, epoch)
     variant = unit.variant
-    slots: Rows = []
-    verdicts: Rows = []
     retrieved: Rows = []
     operations: Rows = []
-    parts: list[tuple[dict[str, View], AccessMode, int | None]] = []
+    whole: View | None = None
     if AccessMode.DUMP_ALL in context.config.access:
         stored = context.store.read("memory_items", system=system, user=user_id, variant=variant)
         stored.sort(key=lambda row: row["seq"])
         whole = View(AccessMode.DUMP_ALL, None, tuple(row["content"] for row in stored))
-        views = {e.dimension: whole for _, e in context.targets(user)}
-        parts.append((views, AccessMode.DUMP_ALL, None))
+    searches: list[dict[str, View]] = []
     if searched:
         try:
             hits, retrieved, operations = await _retrieved(recovery, checkpoints, len(user.tasks))
@@ -374,21 +353,13 @@ async def recover_user(context: RunContext, system: str, user_id: str, epoch: in
             raise
         except Exception as error:
             hits = {entry.dimension: _unreadable(error) for _, entry in context.targets(user)}
-        parts += [(_views(hits, k), AccessMode.RETRIEVE, k) for k in context.config.k]
-    measured = await asyncio.gather(*(recovery.view(*part) for part in parts))
-    for slot_rows, verdict_rows in measured:
-        slots += slot_rows
-        verdicts += verdict_rows
+        searches = [_views(hits, k) for k in context.config.k]
+    tables = await recovery.tables(whole, searches)
     commit(
         context.store,
         unit,
         mark,
-        {
-            "slot_fills": slots,
-            "verdicts": verdicts,
-            "retrievals": retrieved,
-            "operations": operations,
-        },
+        {**tables, "retrievals": retrieved, "operations": operations},
         partial=is_partial(context.store, roll, rolled),
     )
     return unit.slug
@@ -409,20 +380,18 @@ async def give_up_user(
         return
     user = context.user(user_id)
     recovery = _Recovery(context, system, user, epoch)
-    ways: list[tuple[AccessMode, int | None]] = []
+    whole: View | None = None
+    ks: tuple[int, ...] = ()
     if AccessMode.DUMP_ALL in context.config.access:
-        ways.append((AccessMode.DUMP_ALL, None))
+        whole = View(AccessMode.DUMP_ALL, None, (), failure)
     if AccessMode.RETRIEVE in context.config.access and context.systems.card(system).retrieve:
-        ways += [(AccessMode.RETRIEVE, k) for k in context.config.k]
-    slots: Rows = []
-    verdicts: Rows = []
-    for mode, k in ways:
-        view = View(mode, k, (), failure)
-        views = {entry.dimension: view for _, entry in context.targets(user)}
-        slot_rows, verdict_rows = await recovery.view(views, mode, k)
-        slots += slot_rows
-        verdicts += verdict_rows
-    context.store.commit(unit, mark + FAILED, {"slot_fills": slots, "verdicts": verdicts})
+        ks = context.config.k
+    searches = [
+        {e.dimension: View(AccessMode.RETRIEVE, k, (), failure) for _, e in recovery.targets}
+        for k in ks
+    ]
+    tables = await recovery.tables(whole, searches)
+    context.store.commit(unit, mark + FAILED, tables)
 
 
 def _unreadable(error: Exception) -> Unscored:

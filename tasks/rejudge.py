@@ -18,7 +18,8 @@ from memprobe.types import Protocol, Role
 from storage.runs import Unit
 from tasks.commit import commit
 from tasks.context import RunContext, fingerprint
-from tasks.recover import judged, published_fault, recover_unit
+from tasks.reading import judged, published_fault
+from tasks.recover import recover_unit
 from tasks.score import BASE
 
 VERSION = 1

@@ -221,9 +221,12 @@ class Gateway:
         return self.config.model_of(role)
 
     def window_for(self, role: Role) -> int | None:
-        """The role's context window in tokens; None when unknown or without limit."""
+        """The role's context window in tokens; None when unknown or without limit.
+
+        One that is set holds for an embedded reader, too, which has none of its own.
+        """
         model = self.model_for(role)
-        if self.config.context_window is not None and not model.startswith("embedded/"):
+        if self.config.context_window is not None:
             return self.config.context_window
         return self.provider_of(model).window(model)
 

@@ -31,9 +31,7 @@ def plan_run(config: RunConfig) -> Plan:
     cards = [registry.card(name) for name in config.systems]
     reader = config.model_of(Role.SLOT_FILL)
     window = config.context_window
-    if reader.startswith("embedded/"):
-        window = None
-    elif window is None:
+    if window is None and not reader.startswith("embedded/"):
         window = (table_row(reader) or {}).get("max_input_tokens")
     return estimate(config, dataset, cards, price=price_of, window=window)
 

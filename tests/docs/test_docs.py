@@ -245,7 +245,7 @@ def test_retry_figures_are_the_policy_s() -> None:
 def test_defaults_and_thresholds_are_the_code_s() -> None:
     from tasks.attribute import OK_SCORE
     from tasks.judge_check import MAX_USERS, TARGETS_PER_USER
-    from tasks.recover import ANSWER_RESERVE
+    from tasks.reading import ANSWER_RESERVE
     from tasks.rollout import REPLY_K
 
     config = RunConfig(name="defaults")

@@ -15,7 +15,8 @@ from memprobe.chat import ChatRequest
 from memprobe.errors import BudgetExceeded, CallFailed, SnapshotError
 from memprobe.outcomes import Reason
 from memprobe.types import AccessMode, Category, MemoryItem, Role
-from tasks.recover import is_unknown, query_for, recover_user
+from tasks.reading import is_unknown
+from tasks.recover import query_for, recover_user
 from tasks.rollout import rollout_unit, rollout_user
 from tests.support.chat_double import ChatDouble, where
 from tests.support.contexts import LAYOUT, Bench, bench
@@ -207,8 +208,10 @@ async def test_overflow_is_found_before_any_call_and_is_no_score(tmp_path: Path)
 
 
 async def test_a_store_that_fits_exactly_is_read(tmp_path: Path) -> None:
+    """The longest of the rendered prompts counts, not the memory alone."""
     b = await recovered(tmp_path / "a", access=(AccessMode.DUMP_ALL,))
-    tokens = b.rows("slot_fills")[0]["prompt_tokens"]
+    asked = ["\n".join(m.content for m in r.messages) for r in b.chat.of(Role.SLOT_FILL)]
+    tokens = max(b.chat.count_tokens(Role.SLOT_FILL, text) for text in asked)
     for window, status in ((tokens + 1024, "scored"), (tokens + 1023, "unscored")):
         b = await recovered(
             tmp_path / f"w{window}", chat=ChatDouble(window=window), access=(AccessMode.DUMP_ALL,)

@@ -57,6 +57,8 @@ class EmbeddedProvider:
                 return self._stage.feedback(self._scripted(v["task"]), v["turn"], call.replicate)
             case Role.SLOT_FILL | Role.READER:
                 category = Category(v["category"])
+                if "candidates" in v:
+                    return await self._reader.merge(v["candidates"], category, v["dimension"])
                 return await self._reader.fill(v["memories"], category, v["dimension"])
             case Role.JUDGE:
                 return await self._judge.judge(v["label"], v["short"], v["explanation"])

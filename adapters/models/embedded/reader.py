@@ -8,8 +8,9 @@ the target.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -17,12 +18,14 @@ from adapters.models.embedded.similarity import sentences
 from adapters.models.embedded.thresholds import Thresholds
 from adapters.models.minilm import MiniLM
 from memprobe.dataset import Dimension, Pool
+from memprobe.metrics import Floats
 from memprobe.types import Category
 from prompts.answers import SlotFillAnswer
 
 LABEL_WORDS = 15
 _SPEAKER = re.compile(r"^(?:\[Task \d+\]|User:|Agent:|Assistant:)\s*")
 _NOT_THE_USER = re.compile(r"^(?:Agent:|Assistant:|\[Task \d+\])")
+_QUOTED = re.compile(r"^(?:part [\d, ]+: )*entry \d+: ")
 _PAST = re.compile(r"\b(?:19|20)\d\d\b|\bago\b", re.IGNORECASE)
 _ABOUT_HELP = re.compile(r"\b(?:you|your|answers?|explain|list|steps?|tell me)\b", re.IGNORECASE)
 _ABOUT_ME = re.compile(r"\b(?:I|I'm|I've|me|my)\b")
@@ -97,17 +100,37 @@ class ExtractiveReader:
         ]
         if not candidates:
             return SlotFillAnswer(label="unknown", reason=_nothing_said(len(memories)))
-        texts = [c.text for c in candidates]
-        near = np.einsum(
-            "id,jd->ij",
-            await self._embedder.matrix(texts),
-            await self._embedder.matrix(self.queries(dimension)),
-        )
-        fit = np.array([cue(category, t) for t in texts])
-        score = near.mean(axis=1) + self.CUE_WEIGHT * fit
+        near, score = await self._scores([c.text for c in candidates], category, dimension)
         best = int(score.argmax())
         if float(near[best].max()) < self._cuts.reader:
             return SlotFillAnswer(label="unknown", reason="no statement comes near the dimension")
         chosen = candidates[best]
         label = " ".join(chosen.text.split()[:LABEL_WORDS])
         return SlotFillAnswer(label=label, reason=f"entry {chosen.memory + 1}: {chosen.text[:200]}")
+
+    async def _scores(
+        self, texts: Sequence[str], category: Category, dimension: str
+    ) -> tuple[Floats, Floats]:
+        """How near each text is to each query, and what it comes to with the form's cue."""
+        near = np.einsum(
+            "id,jd->ij",
+            await self._embedder.matrix(list(texts)),
+            await self._embedder.matrix(self.queries(dimension)),
+        )
+        fit = np.array([cue(category, t) for t in texts])
+        return near, near.mean(axis=1) + self.CUE_WEIGHT * fit
+
+    async def merge(
+        self, candidates: Sequence[Mapping[str, Any]], category: Category, dimension: str
+    ) -> SlotFillAnswer:
+        """One of the labels that the parts of a memory gave; of equals the earliest part's.
+
+        The statements behind the labels are weighed as `fill` weighs those of one
+        memory, so that reading in parts finds what reading at once does.
+        """
+        said = [_QUOTED.sub("", c["evidence"]) or c["label"] for c in candidates]
+        _, score = await self._scores(said, category, dimension)
+        best = candidates[int(score.argmax())]
+        return SlotFillAnswer(
+            label=best["label"], reason=f"part {best['part']}: {best['evidence']}"
+        )
