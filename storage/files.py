@@ -1,4 +1,4 @@
-"""Where a run's files lie: a local directory, or any fsspec URL.
+"""Where a run's files lie: a local directory, an S3 bucket, or any other fsspec URL.
 
 A write replaces a file as a whole. Locally that is a temporary file, fsync and
 rename; an object store's PUT is atomic by itself.
@@ -11,7 +11,8 @@ import threading
 from pathlib import Path
 from typing import Any, Protocol
 
-from memprobe.errors import StorageError
+from memprobe.errors import MissingPrerequisite, StorageError
+from storage.s3 import S3Files
 
 
 class Files(Protocol):
@@ -33,6 +34,12 @@ class Files(Protocol):
 
     def find(self, prefix: str, suffix: str) -> list[str]:
         """All files below a folder whose name ends so, sorted; hidden ones left out."""
+
+    def listing(self, prefix: str, suffix: str) -> dict[str, tuple[int, str]]:
+        """The same files with their bytes and a tag that changes with the content."""
+
+    def folders(self) -> list[str]:
+        """Names of the folders right below the root, sorted."""
 
 
 class LocalFiles:
@@ -80,6 +87,15 @@ class LocalFiles:
             ]
         return sorted(found)
 
+    def listing(self, prefix: str, suffix: str) -> dict[str, tuple[int, str]]:
+        known = {path: (self.path / path).stat() for path in self.find(prefix, suffix)}
+        return {path: (stat.st_size, str(stat.st_mtime_ns)) for path, stat in known.items()}
+
+    def folders(self) -> list[str]:
+        if not self.path.is_dir():
+            return []
+        return sorted(entry.name for entry in self.path.iterdir() if entry.is_dir())
+
 
 def _sync_folder(folder: Path) -> None:
     """Make a rename survive a power cut; Windows has no such call and needs none."""
@@ -93,7 +109,7 @@ def _sync_folder(folder: Path) -> None:
 
 
 class RemoteFiles:
-    """Files below an fsspec URL such as `s3://bucket/prefix` or `memory://prefix`."""
+    """Files below an fsspec URL such as `gs://bucket/prefix` or `memory://prefix`."""
 
     def __init__(self, url: str) -> None:
         self.root = url.rstrip("/")
@@ -104,7 +120,10 @@ class RemoteFiles:
 
         try:
             filesystem, root = fsspec.core.url_to_fs(self.root)
-        except (ImportError, ValueError) as error:
+        except ImportError as error:
+            # fsspec's own words: which package the protocol needs.
+            raise MissingPrerequisite(f"{self.root}: {error}") from error
+        except ValueError as error:
             raise StorageError(f"{self.root}: {error}") from error
         return filesystem, str(root).rstrip("/")
 
@@ -133,22 +152,41 @@ class RemoteFiles:
         filesystem.invalidate_cache()
 
     def find(self, prefix: str, suffix: str) -> list[str]:
+        return sorted(self.listing(prefix, suffix))
+
+    def listing(self, prefix: str, suffix: str) -> dict[str, tuple[int, str]]:
         filesystem, root = self._open()
         filesystem.invalidate_cache()
         base = str(root).lstrip("/")
-        paths = [str(p).lstrip("/") for p in filesystem.find(f"{root}/{prefix}")]
-        return sorted(
-            p.removeprefix(f"{base}/")
-            for p in paths
-            if p.endswith(suffix) and not p.rsplit("/", 1)[-1].startswith(".")
-        )
+        found: dict[str, tuple[int, str]] = {}
+        for name, facts in filesystem.find(f"{root}/{prefix}", detail=True).items():
+            path = str(name).lstrip("/").removeprefix(f"{base}/")
+            if path.endswith(suffix) and not path.rsplit("/", 1)[-1].startswith("."):
+                tags = (facts.get(key) for key in ("etag", "ETag", "mtime", "updated", "created"))
+                found[path] = int(facts["size"]), str(next((tag for tag in tags if tag), ""))
+        return found
+
+    def folders(self) -> list[str]:
+        filesystem, root = self._open()
+        filesystem.invalidate_cache()
+        try:
+            below = filesystem.ls(root or "/", detail=True)
+        except FileNotFoundError:
+            return []
+        names = (str(facts["name"]) for facts in below if facts["type"] == "directory")
+        return sorted(name.rstrip("/").rsplit("/", 1)[-1] for name in names)
 
 
-def open_files(location: str | Path) -> LocalFiles | RemoteFiles:
+AnyFiles = LocalFiles | RemoteFiles | S3Files
+
+
+def open_files(location: str | Path) -> AnyFiles:
     """The files of a run at a path or URL; `file://` is a local path."""
     text = str(location)
     if text.startswith("file://"):
         return LocalFiles(Path(text.removeprefix("file://")))
+    if isinstance(location, str) and text.startswith("s3://"):
+        return S3Files(text)
     if isinstance(location, str) and "://" in text:
         return RemoteFiles(text)
     return LocalFiles(Path(location).expanduser().absolute())

@@ -28,7 +28,7 @@ _PREPARING, _WRITING = 7240881, 7240882
 _SECRET = re.compile(r"pass|secret|token", re.IGNORECASE)
 
 
-def broken(where: str, error: Exception) -> StorageError | MissingPrerequisite:
+def broken(where: str, error: Exception) -> StorageError:
     """What to say when the database refuses: what failed, what was kept, what to do."""
     cause = _cause(error)
     if any(word in cause for word in ("malformed", "not a database", "disk image")):
@@ -140,14 +140,14 @@ def _postgresql(url: URL) -> tuple[Engine, str]:
     try:
         return _prepared(engine, where)
     except StorageError as failure:
-        error = failure.__cause__
+        cause = failure.__cause__
         # A statement that failed had a connection; without one there is no server to use.
-        if isinstance(error, sa.exc.OperationalError) and error.statement is None:
+        if isinstance(cause, sa.exc.OperationalError) and cause.statement is None:
             raise MissingPrerequisite(
-                f"the ledger {where} cannot be reached: {_cause(error)}. Start the server, or "
+                f"the ledger {where} cannot be reached: {_cause(cause)}. Start the server, or "
                 "correct --ledger (MEMPROBE_LEDGER); without it the ledger is a file in the "
                 "runs folder"
-            ) from error
+            ) from cause
         raise
 
 

@@ -1,7 +1,9 @@
 """The run lock: one writer a run. A lock whose owner died is taken over.
 
 The lock file names the owner's host, process id and process start time; the
-start time tells a process from a later one that was given the same id.
+start time tells a process from a later one that was given the same id. In S3 the
+lock is taken by a conditional write; other object stores are locked at best
+effort, as they cannot create a name only while it is free.
 """
 
 from __future__ import annotations
@@ -16,7 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from memprobe.errors import StorageError, UsageError
-from storage.files import LocalFiles, RemoteFiles
+from storage.files import AnyFiles, LocalFiles
+from storage.s3 import ConditionUnknown, S3Files
 
 LOCK = "lock"
 
@@ -110,8 +113,29 @@ def _bury(lock: Path, dead: bytes) -> None:
     grave.unlink(missing_ok=True)
 
 
-def _take_remote(files: RemoteFiles, where: str, name: str) -> None:
-    """Best effort: most object stores cannot create a name only if it is free."""
+def _take_s3(files: S3Files, where: str, name: str) -> None:
+    for _ in range(8):
+        if files.create(name, _mine()):
+            return
+        try:
+            raw, tag = files.read_tagged(name)
+        except FileNotFoundError:
+            continue
+        owner = _owner(raw)
+        if _alive(owner):
+            raise _refuse(where, owner, name)
+        # Of several that find a dead owner the first one changes the tag.
+        if files.replace(name, _mine(), tag):
+            return
+    raise StorageError(f"{where}: the lock could not be taken; somebody else keeps taking it")
+
+
+def _take_remote(files: AnyFiles, where: str, name: str) -> None:
+    """Best effort: two that look at the same moment both find the name free."""
+    if isinstance(files, S3Files):
+        with contextlib.suppress(ConditionUnknown):
+            _take_s3(files, where, name)
+            return
     try:
         owner = _owner(files.read(name))
     except FileNotFoundError:
@@ -122,7 +146,7 @@ def _take_remote(files: RemoteFiles, where: str, name: str) -> None:
 
 
 @contextlib.contextmanager
-def run_lock(files: LocalFiles | RemoteFiles, name: str = LOCK) -> Iterator[None]:
+def run_lock(files: AnyFiles, name: str = LOCK) -> Iterator[None]:
     """Hold a lock of a run; raises `UsageError` naming the owner when it is taken.
 
     `name` is the lock's file in the run: the whole run's, or that of a part of it.
@@ -140,9 +164,7 @@ def run_lock(files: LocalFiles | RemoteFiles, name: str = LOCK) -> Iterator[None
                 files.remove(name)
 
 
-def lock_owner(
-    files: LocalFiles | RemoteFiles, name: str = LOCK
-) -> tuple[dict[str, Any], bool] | None:
+def lock_owner(files: AnyFiles, name: str = LOCK) -> tuple[dict[str, Any], bool] | None:
     """Who holds a run's lock (host, pid, started) and whether that process lives.
 
     None when nobody does. An owner on another machine counts as alive.

@@ -344,8 +344,10 @@ class RunStore:
             states[unit.slug] = UnitState(unit, {}, "", False)
         paths = self._files.find(UNITS, ".json")
         # One listing in place of a question for every part.
-        listed = self._files.listing(ARTIFACTS, ".parquet") if self.path is None else None
-        sizes = listed and {path: size for path, (size, _) in listed.items()}
+        sizes: dict[str, int] | None = None
+        if self.path is None:
+            listed = self._files.listing(ARTIFACTS, ".parquet")
+            sizes = {path: size for path, (size, _) in listed.items()}
         for marker in self._each(self._read_marker, paths):
             if marker is None:
                 continue

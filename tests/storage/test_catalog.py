@@ -29,8 +29,10 @@ VIEWS = {
 }
 
 
-@pytest.fixture(params=["local", "odd name", "memory"])
+@pytest.fixture(params=["local", "odd name", "memory", "s3"])
 def run(request: pytest.FixtureRequest, tmp_path: Path) -> RunStore:
+    if request.param == "s3":
+        return new_run(request.getfixturevalue("bucket").url("o'[d]d *näme/run"))
     if request.param == "memory":
         return new_run(f"memory://{uuid.uuid4().hex}/run")
     return new_run(tmp_path / ("run" if request.param == "local" else "o'[d]d *name") / "run")

@@ -27,8 +27,10 @@ UNIT = Unit("recover", "rag", "u1")
 ROWS = [verdict("rag", "u1", "skill_memory", f"d{i}", score=i / 4) for i in range(5)]
 
 
-@pytest.fixture(params=["local", "memory"])
+@pytest.fixture(params=["local", "memory", "s3"])
 def run(request: pytest.FixtureRequest, tmp_path: Path) -> RunStore:
+    if request.param == "s3":
+        return new_run(request.getfixturevalue("bucket").url("some runs/run"))
     where = tmp_path / "run" if request.param == "local" else f"memory://{uuid.uuid4().hex}/run"
     return new_run(where)
 
