@@ -6,6 +6,7 @@ import os
 import random
 import signal
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -28,10 +29,13 @@ from tests.e2e.support import (
 )
 
 pytestmark = [pytest.mark.heavy, pytest.mark.timeout(1500)]
+SMALL_RUN = (*REMOTE, *SMALL)
 IN_FLIGHT = RunConfig.model_fields["max_connections"].default
 
 
-def killed_run(home: Shell, model: Model, points: list[int], seed: int) -> tuple[int, int]:
+def killed_run(
+    home: Shell, model: Model, points: list[int], seed: int, command: Sequence[str] = SMALL_RUN
+) -> tuple[int, int]:
     """Run to the end through a kill at every point; gives kills and calls in flight at them.
 
     A point counts the requests of one life of the process. Whatever the ledger
@@ -43,7 +47,7 @@ def killed_run(home: Shell, model: Model, points: list[int], seed: int) -> tuple
     for point in [*points, None]:
         before = len(model.chats)
         kept = stored(home.runs / "ledger.sqlite")
-        process = home.start(*REMOTE, *SMALL, "--run", "killed", "--json")
+        process = home.start(*command, "--run", "killed", "--json")
         if point is not None:
             moment = drawn.choice(("arrival", "answered"))
             model.at(model.arrived + point, lambda p=process: kill_group(p), moment)
