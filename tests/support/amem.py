@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from adapters.memory.amem import AMem
 from adapters.memory.amem.system import Options
 from adapters.models.door import Door
 from adapters.models.gateway import Gateway
+from adapters.models.prices import Price, price_of
 from adapters.models.retry import RetryPolicy
 from memprobe.config import RunConfig
 from memprobe.systems import ModelAccess, Services
@@ -24,6 +25,7 @@ from tests.adapters.support import WordEmbedder, scope
 from tests.support.fake_server import FakeServer
 from tests.support.gateways import ledger_at
 
+Prices = Callable[[str], Price | None]
 STRICT, PAPER = Protocol.STRICT, Protocol.PAPER
 
 
@@ -50,11 +52,13 @@ def evolution(*actions: str, **changes: Any) -> str:
 class AmemBench:
     """Makes stores that share a model; remembers the requests."""
 
-    def __init__(self, server: FakeServer, ledger: Ledger, **config: Any) -> None:
+    def __init__(
+        self, server: FakeServer, ledger: Ledger, prices: Prices | None = None, **config: Any
+    ) -> None:
         self.server, self.ledger = server, ledger
         quick = RetryPolicy(base_s=0.001, cap_s=0.01, attempts=2, deadline_factor=50)
         settings = RunConfig(**{"name": "r1", "model": "openai/mock", **config})
-        self.gateway = Gateway(settings, ledger, {}, policy=quick)
+        self.gateway = Gateway(settings, ledger, {}, policy=quick, prices=prices or price_of)
         self.door = Door(self.gateway, WordEmbedder())
         self._stores: list[AMem] = []
 
@@ -99,14 +103,14 @@ class AmemBench:
 
 @asynccontextmanager
 async def amem_bench(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, **config: Any
+    folder: Path, monkeypatch: pytest.MonkeyPatch, prices: Prices | None = None, **config: Any
 ) -> AsyncIterator[AmemBench]:
     """A bench whose ledger is in the folder."""
     with FakeServer() as server:
         monkeypatch.setenv("OPENAI_BASE_URL", server.url)
         monkeypatch.setenv("OPENAI_API_KEY", "placeholder")
         ledger = ledger_at(folder)
-        bench = AmemBench(server, ledger, **config)
+        bench = AmemBench(server, ledger, prices, **config)
         try:
             yield bench
         finally:
