@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from importlib import util
@@ -75,6 +76,10 @@ async def units_of(settings: Settings) -> AsyncIterator[DaskUnits | None]:
     }
     if settings.dask_address:
         where = {"address": settings.dask_address}
+    if not settings.debug:
+        # Dask tells of every connection, and of workers that it has to end; failures of
+        # tasks come back as exceptions.
+        logging.getLogger("distributed").setLevel(logging.ERROR)
     runner = DaskTaskRunner(**where)
     with runner:
         try:
