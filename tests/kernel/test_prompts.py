@@ -42,7 +42,8 @@ def test_bundled_prompts_load(name: str) -> None:
     prompt = prompts.load(name)
     assert prompt.sections[-1][0] == "user"
     assert prompt.identity.startswith(f"{name}@{prompt.version}:")
-    if name not in ("assistant", "retrieval_query"):
+    # A memory system's own prompts are answered as the system wants it.
+    if name not in ("assistant", "retrieval_query") and not name.startswith(("amem_", "memt_")):
         assert prompt.answer is not None
         assert prompt.temperature is not None
 

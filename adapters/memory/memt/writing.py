@@ -21,6 +21,7 @@ from adapters.memory.memt.store import (
     TURNS,
     Row,
     State,
+    split_document,
 )
 
 SESSION = "hmb_session"
@@ -182,7 +183,7 @@ class Writer:
                 related=[
                     {
                         "id": row.id,
-                        "document": row.memory,
+                        "document": self._memory_part(row),
                         "turn_time": row.text("turn_time"),
                         "start_time": row.text("start_time"),
                         "end_time": row.text("end_time"),
@@ -194,6 +195,10 @@ class Writer:
         operation: dict[str, JsonValue] = {"formation": self._formation, "update": self._id("op")}
         for call in tool_calls(answer):
             self._execute(call, candidate, operation)
+
+    def _memory_part(self, row: Row) -> str:
+        """What a neighbour says; the published one splits its document, whatever is inside."""
+        return split_document(row.document)[0] if self._policy.paper else row.memory
 
     def _execute(
         self, call: ToolCall, candidate: Candidate, operation: dict[str, JsonValue]
