@@ -134,7 +134,8 @@ def test_it_opens_from_disk_without_a_network_and_draws_its_charts(
     chromium: Any, report: Path
 ) -> None:
     visit = Visit(chromium, report)
-    expected = {"scores", "slope", "sweep", "heat", "attribution", "footprint", "latency"}
+    expected = {"scores", "slope", "sweep", "budget", "heat", "attribution", "footprint"}
+    expected |= {"windows", "ingestion-seconds", "latency"}
     drawn = visit.page.eval_on_selector_all(
         "[data-chart]",
         "all => all.filter(e => e.querySelector('svg.main-svg')).map(e => e.dataset.chart)",
