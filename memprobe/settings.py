@@ -372,6 +372,9 @@ def load_settings() -> tuple[Settings, dict[str, Any]]:
     For flows that a worker starts: environment, `.env` and file of the current folder.
     """
     resolved = resolve({}, environ=os.environ, folder=Path())
+    if resolved.settings.work_dir:
+        # Stores are opened by their location alone, in whatever process.
+        os.environ[BY_NAME["work_dir"].variable] = resolved.settings.work_dir
     return resolved.settings, {o.target: resolved.values[o.name] for o in RUN_OPTIONS}
 
 

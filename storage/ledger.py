@@ -303,6 +303,13 @@ class Ledger:
         done.result()
         self._raise_failure()
 
+    def check_writable(self) -> None:
+        """Raises `StorageError` when rows cannot be written; leaves nothing behind."""
+        try:
+            engines.try_writing(self._engine)
+        except sa.exc.DBAPIError as error:
+            raise engines.broken(self._where, error) from error
+
     def close(self) -> None:
         """Write what is queued and release the connections; safe to call twice."""
         if self._closed:

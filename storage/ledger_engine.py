@@ -19,7 +19,7 @@ from sqlalchemy.engine import URL, Connection, Engine
 from sqlalchemy.schema import CreateIndex, CreateTable
 
 from memprobe.errors import MissingPrerequisite, StorageError, UsageError
-from storage.ledger_schema import VERSION, insert_ignoring, meta, metadata
+from storage.ledger_schema import VERSION, insert_ignoring, meta, metadata, vectors
 
 BUSY_S = 60.0
 CONNECT_S = 10
@@ -198,6 +198,18 @@ def writing(connection: Connection, lock: int = _WRITING) -> Iterator[None]:
             connection.exec_driver_sql("ROLLBACK")
         raise
     connection.exec_driver_sql("COMMIT")
+
+
+def try_writing(engine: Engine) -> None:
+    """Write a row and take it back."""
+    with autocommit(engine) as connection, suppress(_Undone), writing(connection):
+        row = {"model": "", "digest": "", "body": b""}
+        connection.execute(insert_ignoring(connection.dialect.name, vectors), row)
+        raise _Undone
+
+
+class _Undone(Exception):
+    """Ends a transaction that shall leave nothing."""
 
 
 def autocommit(engine: Engine) -> Connection:

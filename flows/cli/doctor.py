@@ -32,7 +32,7 @@ KEYS = (
     "AZURE_API_KEY",
     "HOSTED_VLLM_API_KEY",
 )
-EXTRAS = {"mem0": "mem0", "postgres": "psycopg", "s3": "s3fs", "dask": "prefect_dask"}
+EXTRAS = {"mem0": "mem0", "postgres": "psycopg", "s3": "boto3", "dask": "prefect_dask"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,8 +146,12 @@ def _ledger(resolved: Resolved) -> str:
             with tempfile.TemporaryDirectory() as folder:
                 Ledger.open(f"sqlite:///{Path(folder) / 'ledger.sqlite'}").close()
             return f"{url} will be made by the first run"
-    Ledger.open(url).close()
-    return f"{url} opens"
+    ledger = Ledger.open(url)
+    try:
+        ledger.check_writable()
+    finally:
+        ledger.close()
+    return f"{url} is writable"
 
 
 def _dataset(resolved: Resolved) -> str:
@@ -187,9 +191,11 @@ def _server(resolved: Resolved) -> str:
     if resolved.settings.no_server:
         raise RuntimeError("--no-server is set and PREFECT_API_URL is not")
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
-        started, process = server.start(Path(folder))
+        started, process = server.start(Path(folder), database=resolved.settings.server_database)
         server.stop(process)
-    return f"a local one starts (tried at {started.api_url})"
+    kept = resolved.settings.server_database
+    database = f", its database at {kept}" if kept else ""
+    return f"a local one starts (tried at {started.api_url}{database})"
 
 
 def _packages() -> list[Check]:

@@ -214,4 +214,9 @@ async def test_rows_can_be_written_without_the_right_to_make_tables(address: str
         connection.exec_driver_sql("GRANT ALL ON ALL SEQUENCES IN SCHEMA public TO worker")
     ledger = Ledger.open(address.replace(f"{USER}:{ESCAPED}", "worker:w"))
     assert await ledger.put(entry("k"), ask("k"))
+    ledger.check_writable()
+    with sa.create_engine(address, isolation_level="AUTOCOMMIT").connect() as connection:
+        connection.exec_driver_sql("REVOKE INSERT ON vectors FROM worker")
+    with pytest.raises(StorageError, match="permission denied"):
+        ledger.check_writable()
     ledger.close()
