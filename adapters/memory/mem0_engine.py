@@ -1,12 +1,7 @@
-"""mem0's own library on one thread: built, watched, read out and brought back.
+"""mem0's own library on one thread: built, driven, read out and brought back.
 
-Everything here is synchronous and runs in the thread of one store. The library
-is driven, not imitated; what it hides is watched at the three objects that it
-asks (its model, its embedder, its vector store):
-
-- an extraction answer that it cannot read becomes "nothing to remember";
-- a memory whose embedding fails is dropped with a log line;
-- the "today" of its prompt is the wall clock.
+Everything here is synchronous and runs in the thread of one store. What the
+library hides is watched from `mem0_watch`.
 """
 
 from __future__ import annotations
@@ -17,22 +12,26 @@ import importlib.util
 import io
 import json
 import os
-import re
 import shutil
 import sys
 import tempfile
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from adapters.memory.calls import KEY_PREFIX, failure_of
-from memprobe.errors import AdapterError, CallFailed, MemProbeError, SnapshotError
-from memprobe.outcomes import Reason
+from adapters.memory.mem0_watch import (
+    OrderedVectors,
+    Watch,
+    WatchedEmbedder,
+    WatchedModel,
+    reason_of,
+)
+from memprobe.errors import AdapterError, SnapshotError
 from memprobe.systems import ModelAccess
 
 USER = "memprobe"
@@ -42,9 +41,6 @@ COLLECTION = "mem0"
 PAGE = 10000
 MEMORIES, VECTORS, MESSAGES = "memories.jsonl", "vectors.npy", "messages.jsonl"
 
-_TODAY = re.compile(
-    r"(?<=\n\n## Observation Date\n)\S+(\n\n## Current Date\n)\S+(?=\n\n# Output:\Z)"
-)
 _loading = threading.Lock()
 
 
@@ -97,168 +93,19 @@ def _import() -> None:
             os.environ["MEM0_DIR"] = before
 
 
-def reason_of(error: BaseException, doing: str) -> MemProbeError:
-    """What a run should hear of an error that came out of the library."""
-    import openai
+def spare_the_disk(memory: Any) -> None:
+    """Let SQLite not wait for the disk: a store's folder ends with its process.
 
-    link: BaseException | None = error
-    while link is not None:
-        if isinstance(link, MemProbeError):
-            return link
-        if isinstance(link, openai.APIStatusError):
-            return failure_of(link)
-        if isinstance(link, openai.APIError):
-            return CallFailed(Reason.PROVIDER_ERROR, f"the model door: {link}")
-        link = link.__cause__ or link.__context__
-    return AdapterError(f"mem0: {doing} failed: {type(error).__name__}: {error}")
-
-
-@dataclass
-class Watch:
-    """What the library swallowed during the call under way."""
-
-    faults: list[BaseException] = field(default_factory=list)
-
-    def raise_first(self, doing: str) -> None:
-        """Raise for the first fault, if there was one."""
-        if self.faults:
-            raise reason_of(self.faults[0], doing) from self.faults[0]
-
-
-class _Model:
-    """mem0's model: the prompt's date is set, an unreadable answer is told from an empty one."""
-
-    def __init__(self, inner: Any, strict: bool) -> None:
-        self._inner = inner
-        self._strict = strict
-        self._reply: Any = None
-        self.today: str | None = None
-        inner.config.response_callback = self._keep
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._inner, name)
-
-    def _keep(self, model: object, response: object, params: object) -> None:
-        self._reply = response
-
-    def generate_response(self, messages: list[dict[str, str]], **kwargs: Any) -> Any:
-        """As mem0's own; raises `CallFailed` under strict when the answer is not in its form."""
-        if self.today is not None:
-            last = messages[-1]
-            text, found = _TODAY.subn(rf"{self.today}\g<1>{self.today}", last["content"])
-            if not found:
-                raise AdapterError(
-                    "mem0: its extraction prompt does not end in its two dates, as version 2.2 "
-                    "does; the event's day cannot be told to this version"
-                )
-            messages = [*messages[:-1], {**last, "content": text}]
-        self._reply = None
-        answer = self._inner.generate_response(messages=messages, **kwargs)
-        if self._strict:
-            self._check(answer)
-        return answer
-
-    def _check(self, answer: Any) -> None:
-        choice = self._reply.choices[0] if self._reply is not None else None
-        call_id = str(self._reply.id).removeprefix(KEY_PREFIX) if self._reply is not None else None
-        if choice is not None and choice.message.refusal:
-            raise CallFailed(Reason.REFUSAL, choice.message.refusal[:400], call_id)
-        if readable(answer):
-            return
-        reason = Reason.INVALID_OUTPUT
-        if choice is not None and choice.finish_reason == "length":
-            reason = Reason.TRUNCATED
-        shown = ascii(answer)[:200]
-        raise CallFailed(reason, f"mem0: no list of memories in the answer: {shown}", call_id)
-
-
-def readable(answer: object) -> bool:
-    """Whether mem0 reads an answer as it was meant: an object with a list of texts."""
-    utils = importlib.import_module("mem0.memory.utils")
-    text = utils.remove_code_blocks(answer)
-    try:
-        try:
-            value = json.loads(text, strict=False)
-        except json.JSONDecodeError:
-            value = json.loads(utils.extract_json(text), strict=False)
-    except ValueError:
-        return False
-    rows = value.get("memory") if isinstance(value, dict) else None
-    return isinstance(rows, list) and all(
-        isinstance(row, dict) and isinstance(row.get("text"), str) for row in rows
-    )
-
-
-class _Embedder:
-    """mem0's embedder; it notes what fails, since mem0 then drops the memory and goes on."""
-
-    def __init__(self, inner: Any, watch: Watch) -> None:
-        self._inner = inner
-        self._watch = watch
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._inner, name)
-
-    def embed(self, *args: Any, **kwargs: Any) -> Any:
-        """As mem0's own."""
-        return self._noting(self._inner.embed, *args, **kwargs)
-
-    def embed_batch(self, *args: Any, **kwargs: Any) -> Any:
-        """As mem0's own."""
-        return self._noting(self._inner.embed_batch, *args, **kwargs)
-
-    def _noting(self, call: Any, *args: Any, **kwargs: Any) -> Any:
-        try:
-            return call(*args, **kwargs)
-        except Exception as error:
-            self._watch.faults.append(error)
-            raise
-
-
-@dataclass(frozen=True, slots=True)
-class _Row:
-    vector: np.ndarray[Any, np.dtype[np.float32]]
-    payload: dict[str, Any]
-
-
-class _Vectors:
-    """mem0's vector store; it keeps the order of creation and the vectors as they came.
-
-    mem0 names memories by random ids, and the embedded Qdrant loads a folder in
-    another order than it was written, which decides between equal scores: a
-    restored store is therefore filled anew, from here, in the same order.
+    What lasts are snapshots. Both databases otherwise sync several times a message,
+    which costs more than everything else on a busy disk.
     """
-
-    def __init__(self, inner: Any, watch: Watch) -> None:
-        # The hub's keyword model is tried over the network unless this says it was.
-        inner._bm25_encoder = False
-        self._inner = inner
-        self._watch = watch
-        self.rows: dict[str, _Row] = {}
-        self.ordinals: dict[str, int] = {}
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._inner, name)
-
-    def insert(
-        self,
-        vectors: Sequence[Any],
-        payloads: Sequence[dict[str, Any]],
-        ids: Sequence[str],
-    ) -> None:
-        """As mem0's own."""
-        try:
-            self._inner.insert(vectors=vectors, payloads=payloads, ids=ids)
-        except Exception as error:
-            self._watch.faults.append(error)
-            raise
-        for key, vector, payload in zip(ids, vectors, payloads, strict=True):
-            self.ordinals.setdefault(key, len(self.ordinals) + 1)
-            self.rows[key] = _Row(np.asarray(vector, dtype=np.float32), dict(payload))
-
-    def count(self) -> int:
-        """What Qdrant itself says that the whole collection holds."""
-        return int(self._inner.client.count(COLLECTION, exact=True).count)
+    local = getattr(memory.vector_store.client, "_client", None)
+    collections = getattr(local, "collections", {}).values()
+    storages = [getattr(getattr(c, "storage", None), "storage", None) for c in collections]
+    for connection in (memory.db.connection, *storages):
+        if connection is not None:
+            connection.execute("PRAGMA synchronous = OFF")
+            connection.execute("PRAGMA journal_mode = MEMORY")
 
 
 class Engine:
@@ -302,6 +149,7 @@ class Engine:
                 "history_db_path": str(self._folder / "history.db"),
             }
         )
+        spare_the_disk(memory)
         # The library's own clients follow OPENROUTER_API_KEY and proxies, and retry.
         self._http = openai.DefaultHttpxClient(trust_env=False, timeout=None)
         client = openai.OpenAI(
@@ -314,9 +162,9 @@ class Engine:
         for part in (memory.llm, memory.embedding_model):
             part.client.close()
             part.client = client
-        memory.llm = self._model = _Model(memory.llm, settings.strict)
-        memory.embedding_model = _Embedder(memory.embedding_model, self._watch)
-        memory.vector_store = self._vectors = _Vectors(memory.vector_store, self._watch)
+        memory.llm = self._model = WatchedModel(memory.llm, settings.strict)
+        memory.embedding_model = WatchedEmbedder(memory.embedding_model, self._watch)
+        memory.vector_store = self._vectors = OrderedVectors(memory.vector_store, self._watch)
         return memory
 
     def add(
@@ -423,21 +271,20 @@ class Engine:
                 )
             # mem0 names memories at random; a name is seen by nobody outside.
             ids = [f"00000000-0000-4000-8000-{n:012d}" for n in range(1, count + 1)]
+            history = [
+                {
+                    "memory_id": key,
+                    "new_memory": payload["data"],
+                    "event": "ADD",
+                    "created_at": payload["created_at"],
+                }
+                for key, payload in zip(ids, payloads, strict=True)
+            ]
             if ids:
                 self._vectors.insert(vectors=vectors.tolist(), payloads=payloads, ids=ids)
-            self._memory.db.batch_add_history(
-                [
-                    {
-                        "memory_id": key,
-                        "new_memory": payload["data"],
-                        "event": "ADD",
-                        "created_at": payload["created_at"],
-                    }
-                    for key, payload in zip(ids, payloads, strict=True)
-                ]
-            )
         except (ValueError, TypeError, KeyError) as error:
             raise SnapshotError(f"mem0: unreadable snapshot ({error})") from error
+        self._memory.db.batch_add_history(history)
         for scope, message in said:
             self._memory.db.save_messages([message], scope)
             self._order_messages()
