@@ -130,7 +130,8 @@ async def _next(client: Any, deployment: Any) -> datetime | None:
         limit=1,
     )
     if found:
-        return found[0].next_scheduled_start_time or found[0].expected_start_time
+        due: datetime | None = found[0].next_scheduled_start_time
+        return due or found[0].expected_start_time
     # The server's scheduler looks once a minute; until then the schedule itself tells.
     times: list[datetime] = []
     for schedule in deployment.schedules:
