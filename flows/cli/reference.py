@@ -8,7 +8,7 @@ from typing import Any
 
 import typer.main
 
-from memprobe.settings import OPTIONS, Option
+from memprobe.settings import COMMON_OPTIONS, OPTIONS, PROCESS_OPTIONS, RUN_OPTIONS, Option
 
 HEAD = """# The command line
 
@@ -114,12 +114,16 @@ def _setting(option: Option) -> tuple[str, str]:
 
 def _shared(command: Any) -> str:
     flags = {flag for p in command.params for flag in p.opts}
-    taken = [o for o in OPTIONS if o.flag in flags and o.panel != "Where and how"]
+    taken = [o.flag for o in RUN_OPTIONS if o.flag in flags]
+    missing = [o.flag for o in RUN_OPTIONS if o.flag not in flags]
+    also = [o.flag for o in PROCESS_OPTIONS if o.flag in flags]
+    rest = "the options of processes, and the common options" if also else "and the common options"
     if not taken:
         return "Takes the common options."
-    if len(taken) == len([o for o in OPTIONS if o.panel != "Where and how"]):
-        return "Takes all options of a run, and the common options."
-    return f"Takes {', '.join(f'`{o.flag}`' for o in taken)}, and the common options."
+    if len(missing) < len(taken) / 2:
+        but = f" but {', '.join(f'`{flag}`' for flag in missing)}" if missing else ""
+        return f"Takes all options of a run{but}, {rest}."
+    return f"Takes {', '.join(f'`{flag}`' for flag in taken)}, {rest}."
 
 
 def reference() -> str:
@@ -131,7 +135,9 @@ def reference() -> str:
             f"## Options of a run: {panel[0].lower()}{panel[1:]}",
             _table(("option", ""), rows),
         ]
-    rows = [_setting(o) for o in OPTIONS if o.panel == "Where and how"]
+    processes = [_setting(o) for o in PROCESS_OPTIONS]
+    parts += ["## Options of processes", _table(("option", ""), processes)]
+    rows = [_setting(o) for o in COMMON_OPTIONS]
     rows.append(("`--config FILE`", "Settings file instead of ./memprobe.toml."))
     parts += ["## Common options", _table(("option", ""), rows), "## Commands"]
     for name, command in commands():
