@@ -64,6 +64,19 @@ def now() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
+class Origin(Frozen):
+    """Where a run came from that was imported and not played.
+
+    `layer` is a second name of the layer `base`; `runs` maps a system to the
+    name of its run in the source.
+    """
+
+    kind: str
+    layer: str
+    source: str
+    runs: dict[str, str] = Field(default_factory=dict)
+
+
 class Manifest(Frozen):
     """The record of a run. `schema_version` is the version of table and manifest format.
 
@@ -87,6 +100,7 @@ class Manifest(Frozen):
     dropped_params: dict[str, tuple[str, ...]] = Field(default_factory=dict)
     systems: dict[str, SystemCard] = Field(default_factory=dict)
     parent: str | None = None
+    origin: Origin | None = None
     note: str | None = None
     created_at: str = Field(default_factory=now)
     updated_at: str = Field(default_factory=now)

@@ -66,6 +66,7 @@ SCHEMAS: dict[str, pa.Schema] = {
         f"{_STORE} episode:int! turn:int! idx:int! dimension:text! score:int judge_reason:text "
         f"{_OUTCOME} call_id:text"
     ),
+    "turn_scores": _schema(f"{_STORE} episode:int! turn:int! score:float summary:text {_OUTCOME}"),
     "memory_items": _schema(
         f"{_STORE} seq:int! item_id:text! content:text! event_time:text chars:int! fields_json:text"
     ),
@@ -107,6 +108,14 @@ SCHEMAS: dict[str, pa.Schema] = {
         f"system:text! user_id:text! kind:text! {_TARGET} label:text expected_min:float "
         "expected_max:float score:float status:text! reason:text call_id:text"
     ),
+    "extras": _schema(
+        "system:text user_id:text kind:text! path:text! place:int! episode:int access_mode:text "
+        "sha256:text! style:text! template_json:text!"
+    ),
+    "import_issues": _schema(
+        "number:int! severity:text! path:text! field:text! problem:text! done:text! system:text! "
+        "user_id:text! table_name:text!"
+    ),
     "metrics": _schema(
         "layer:text! system:text! access_mode:text k:int metric:text! category:text value:float "
         "std:float lo:float hi:float n_users:int! n_scored:long! n_total:long!"
@@ -114,7 +123,7 @@ SCHEMAS: dict[str, pa.Schema] = {
 }
 """Column order is the order in the files."""
 
-UNPARTITIONED = frozenset({"metrics", "footprints"})
+UNPARTITIONED = frozenset({"metrics", "footprints", "import_issues"})
 USER_ONLY = frozenset({"users", "targets", "tasks", "oracle_verdicts", "judge_checks"})
 
 _TARGET_KEY = ("category", "dimension")
@@ -128,6 +137,7 @@ UNIQUE: dict[str, tuple[str, ...]] = {
     "episodes": (*_STORE_KEY, "episode"),
     "turns": (*_STORE_KEY, "episode", "turn"),
     "preference_scores": (*_STORE_KEY, "episode", "turn", "idx"),
+    "turn_scores": (*_STORE_KEY, "episode", "turn"),
     "memory_items": (*_STORE_KEY, "seq"),
     "footprints": _STORE_KEY,
     "slot_fills": (*_STORE_KEY, *_ACCESS_KEY, *_TARGET_KEY),
@@ -135,6 +145,8 @@ UNIQUE: dict[str, tuple[str, ...]] = {
     "verdicts": (*_STORE_KEY, *_ACCESS_KEY, *_TARGET_KEY),
     "oracle_verdicts": ("user_id", *_TARGET_KEY),
     "attributions": (*_STORE_KEY, *_ACCESS_KEY, *_TARGET_KEY),
+    "extras": ("path", "place"),
+    "import_issues": ("number",),
     "metrics": ("layer", "system", "access_mode", "k", "metric", "category"),
 }
 """What one row is about. Two rows of one key would count an item twice."""

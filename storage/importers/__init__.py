@@ -1,0 +1,1 @@
+"""Importers of published artifacts into run directories, and back."""
