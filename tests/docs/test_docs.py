@@ -270,9 +270,14 @@ def test_deployments_pools_and_parameters_exist() -> None:
 
     page = ROOT / "docs" / "deploy-and-schedule.md"
     spec = yaml.safe_load(text_of(ROOT / "deploy" / "prefect.yaml"))
-    deployments = {f"memprobe/{d['name']}" for d in spec["deployments"]}
+    flows = {"memprobe": "memprobe", "memprobe_part": "memprobe-part", "sweep": "sweep"}
+    deployments = {
+        f"{flows[d['entrypoint'].rpartition('.')[2]]}/{d['name']}" for d in spec["deployments"]
+    }
     text = text_of(page)
-    assert set(re.findall(r"\bmemprobe/[a-z]+\b", text)) == deployments
+    named = set(re.findall(r"\b(?:memprobe|memprobe-part|sweep)/[a-z0-9_]+\b", text))
+    assert named <= deployments
+    assert {d for d in deployments if not d.startswith("sweep/")} <= named
     assert set(re.findall(r"\bmemprobe-(?:cpu|gpu)\b", text)) == set(POOLS)
     assert f"`{ZOMBIES}`" in text
     assert f"after {SILENCE.seconds} s without" in text
