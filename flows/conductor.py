@@ -29,7 +29,7 @@ from memprobe.outcomes import Reason, Unscored
 from storage.catalog import build_catalog
 from storage.packed import PACK, pack
 from storage.runs import Unit
-from tasks import attribute, judge_check, oracle, recover, report, rollout, score
+from tasks import attribute, chunked, judge_check, oracle, recover, report, rollout, score
 from tasks.commit import is_partial, is_there
 
 MAX_CHAINS = 64
@@ -90,7 +90,8 @@ async def judge_check_task(
 async def report_task(run: str) -> str:
     """Scores, catalog and report of what is there."""
     context = runtime.current(run).context
-    await asyncio.to_thread(score.score_run, context.store)
+    for layer in chunked.layers(context.store.manifest.config):
+        await asyncio.to_thread(score.score_run, context.store, layer)
     await asyncio.to_thread(build_catalog, context.store)
     path = await asyncio.to_thread(report.build_report, context.store)
     return str(path)

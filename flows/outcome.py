@@ -8,9 +8,11 @@ from typing import Any
 from flows.runtime import Runtime
 from flows.units import partial_units
 from memprobe.outcomes import Reason
+from memprobe.types import AccessMode
 from storage.catalog import catalog_path, query
 from storage.manifest import RunStatus
 from storage.runs import RunStore
+from tasks import chunked
 
 MEASURED = ("episodes", "verdicts", "attributions", "oracle_verdicts")
 """Tables whose unscored items count against the error threshold."""
@@ -53,16 +55,26 @@ def unscored_counts(store: RunStore) -> tuple[dict[str, int], float]:
     """Unscored items by table and reason, and their share among what is measured.
 
     What a chosen model cannot judge at all (`not_judged`) is counted and is no error.
+    Nor is a store that the whole reading overflows where the run reads it in parts,
+    too: whether those could be scored is counted with their own rows.
     """
+    beside = chunked.wanted(store.manifest.config)
     counts: dict[str, int] = {}
     bad = total = 0
     for table in (*MEASURED, *BESIDE):
-        scanned = store.scan(table).select(["status", "reason"])
-        pairs = zip(
-            scanned.column("status").to_pylist(), scanned.column("reason").to_pylist(), strict=True
-        )
-        for status, reason in pairs:
-            failed = status == "unscored" and reason != Reason.NOT_JUDGED.value
+        scanned = store.scan(table)
+        names = [
+            n for n in ("status", "reason", "layer", "access_mode") if n in scanned.schema.names
+        ]
+        for row in scanned.select(names).to_pylist():
+            status, reason = row["status"], row["reason"]
+            excused = reason == Reason.NOT_JUDGED.value or (
+                beside
+                and reason == Reason.STORE_OVERFLOW.value
+                and row.get("layer") == chunked.BASE
+                and row.get("access_mode") == AccessMode.DUMP_ALL.value
+            )
+            failed = status == "unscored" and not excused
             total += table in MEASURED
             bad += failed and table in MEASURED
             if status == "unscored":
@@ -80,11 +92,13 @@ def unscored_examples(store: RunStore) -> dict[str, str]:
         "oracle": "oracle_verdicts",
         "preference": "preference_scores",
         "judge_check": "judge_checks",
+        "recover_chunked": "verdicts",
+        "attribute_chunked": "attributions",
     }
     found = query(
         store,
         "select stage, reason, arg_max(example, n) as example from unscored_summary "
-        "where example is not null group by all",
+        "where example is not null group by all order by stage desc",
     )
     return {f"{tables[stage]}/{reason}": example for stage, reason, example in found.rows}
 
@@ -122,6 +136,13 @@ def result_of(
 
 
 def summary_of(store: RunStore) -> list[dict[str, Any]]:
-    """The rows of `recovery_summary`."""
-    found = query(store, "select * from recovery_summary order by system, access_mode, k")
-    return [dict(zip(found.columns, row, strict=True)) for row in found.rows]
+    """The rows of `recovery_summary`; what was read in parts has the access mode `chunked`."""
+    rows = query(store, "select * from recovery_summary").dicts()
+    if chunked.wanted(store.manifest.config):
+        layer = query(
+            store,
+            "select * exclude (layer) replace (layer as access_mode) "
+            f"from recovery_summary_layers where layer = '{chunked.LAYER}'",
+        )
+        rows += layer.dicts()
+    return sorted(rows, key=lambda row: (row["system"], row["access_mode"], row["k"] or 0))

@@ -19,6 +19,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from memprobe.config import RunConfig
 from memprobe.dataset import BankEntry
 from memprobe.outcomes import Reason, Unscored
@@ -26,6 +29,7 @@ from memprobe.types import AccessMode, Category
 from tasks.chunks import NoRoom, Part, Piece, parts_of, reach
 from tasks.reading import UNKNOWN, Filled, Reader, Rows, Size, is_unknown, status
 
+BASE = "base"
 LAYER = "chunked"
 """The layer of slot-fills, verdicts, attributions and metrics of this reading."""
 LEAST_ROOM = 64
@@ -40,7 +44,18 @@ def wanted(config: RunConfig) -> bool:
 
 def layers(config: RunConfig) -> tuple[str, ...]:
     """The layers that a run's own stages make, the first one `base`."""
-    return ("base", LAYER) if wanted(config) else ("base",)
+    return (BASE, LAYER) if wanted(config) else (BASE,)
+
+
+def overflown(verdicts: pa.Table, layer: str) -> int:
+    """How many verdicts of a layer are unscored for a store that is read in parts beside it."""
+    chosen = (
+        (pc.field("layer") == layer)
+        & (pc.field("access_mode") == AccessMode.DUMP_ALL.value)
+        & (pc.field("status") == "unscored")
+        & (pc.field("reason") == Reason.STORE_OVERFLOW.value)
+    )
+    return int(verdicts.filter(chosen).num_rows)
 
 
 def same(label: str) -> str:

@@ -8,7 +8,8 @@
     recovery.dump_all.rag.B[self_model]>=0.4
     recovery.coverage>=0.95                every system, mode and k
 
-MODE is `dump_all`, `retrieve` (every k) or `retrieve@K`; OP is >=, >, <= or <.
+MODE is `dump_all`, `retrieve` (every k), `retrieve@K` or `chunked` (whole stores read
+in parts, where the run has them; without MODE they are left out); OP is >=, >, <= or <.
 Shares are in [0, 1]. A figure that is absent or could not be scored never meets
 its bound, nor does one whose coverage is under the run's `coverage_threshold`.
 """
@@ -24,6 +25,7 @@ from typing import Any
 from memprobe.errors import UsageError
 from memprobe.types import AccessMode, Category
 from storage.runs import RunStore
+from tasks import chunked
 from tasks.score import score_unit
 
 ACCESS_METRICS = ("B", "recovery_rate", "coverage", "B_floor")
@@ -33,7 +35,7 @@ METRICS = ACCESS_METRICS + ROLLOUT_METRICS
 
 _EXPRESSION = re.compile(r"\s*(?P<path>[^<>=]+?)\s*(?P<op>>=|<=|>|<)\s*(?P<bound>\S+)\s*\Z")
 _METRIC = re.compile(r"(?P<name>\w+)(?:\[(?P<category>\w+)\])?\Z")
-_MODE = re.compile(r"(?P<mode>dump_all|retrieve)(?:@(?P<k>[1-9]\d*))?\Z")
+_MODE = re.compile(r"(?P<mode>dump_all|retrieve|chunked)(?:@(?P<k>[1-9]\d*))?\Z")
 _COMPARE: dict[str, Callable[[float, float], bool]] = {
     ">=": operator.ge,
     "<=": operator.le,
@@ -110,8 +112,8 @@ def parse_gate(text: str) -> Gate:
             raise UsageError(
                 f"{text!r}: {metric['name']} belongs to a system, not to an access mode"
             )
-        if mode["k"] and mode["mode"] == AccessMode.DUMP_ALL:
-            raise UsageError(f"{text!r}: dump_all has no k")
+        if mode["k"] and mode["mode"] != AccessMode.RETRIEVE:
+            raise UsageError(f"{text!r}: {mode['mode']} has no k")
     return Gate(
         text=text,
         metric=metric["name"],
@@ -132,6 +134,9 @@ def _expected(store: RunStore, rows: Sequence[dict[str, Any]], gate: Gate) -> li
     manifest = store.manifest
     config = manifest.config
     planned: list[Key] = []
+    if gate.access_mode == chunked.LAYER:
+        names = manifest.system_names if chunked.wanted(config) else ()
+        return [(system, chunked.LAYER, None) for system in names]
     for system in manifest.system_names:
         if gate.metric in ROLLOUT_METRICS:
             planned.append((system, None, None))
@@ -181,6 +186,8 @@ def check_gates(store: RunStore, expressions: Sequence[str]) -> list[GateResult]
     """
     gates = [parse_gate(text) for text in expressions]
     table = store.read("metrics", variant=score_unit().variant)
+    in_parts = store.read("metrics", variant=score_unit(chunked.LAYER).variant)
+    table += [{**row, "access_mode": chunked.LAYER} for row in in_parts]
     if not table:
         raise UsageError(f"{store.name} has no metrics yet: run `memprobe score {store.name}`")
     threshold = store.manifest.config.coverage_threshold
@@ -189,7 +196,9 @@ def check_gates(store: RunStore, expressions: Sequence[str]) -> list[GateResult]
         rows = [
             row
             for row in table
-            if row["metric"] == gate.metric and row["category"] == gate.category
+            if row["metric"] == gate.metric
+            and row["category"] == gate.category
+            and (row["access_mode"] == chunked.LAYER) == (gate.access_mode == chunked.LAYER)
         ]
         keys = _expected(store, rows, gate)
         unknown = _unknown(gate, keys, store.manifest.system_names)

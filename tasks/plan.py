@@ -7,6 +7,7 @@ of 50 users (turns an episode, length of a reply, how a store grows).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Protocol
@@ -14,42 +15,15 @@ from typing import Any, Protocol
 from memprobe.config import RunConfig
 from memprobe.dataset import Dataset, User
 from memprobe.errors import UsageError
-from memprobe.systems import SystemCard
+from memprobe.systems import ModelWork, SystemCard
 from memprobe.types import AccessMode, Role
 from memprobe.types import Protocol as Procedure
+from tasks import chunked
+from tasks import plan_assumptions as assumed
 from tasks.judge_check import MAX_USERS, TARGETS_PER_USER
-from tasks.prompt_sizes import CHARS_PER_TOKEN, USER_TOKENS, Sizes, sizes_of
+from tasks.prompt_sizes import CHARS_PER_TOKEN, Sizes, sizes_of
 from tasks.reading import ANSWER_RESERVE, CACHE_FLOOR
 from tasks.rollout import REPLY_K
-
-TURNS = 2.45
-"""Mean turns of an episode; 2.39 without memory, 2.49 with one."""
-TURN_PAIRS = 2.4
-"""Mean of T(T-1)/2 over episodes of T turns: how often an earlier turn is read again."""
-EXTRACTED_EPISODE_TOKENS = 640
-"""Growth of a store that keeps extracted facts: mem0's full dump over 31 episodes."""
-EXTRACTED_ITEM_TOKENS = 60
-RECOVERED = 0.4
-"""Share of targets that every reader of a store gets right."""
-INVITED = 0.95
-"""Share of tasks that can bring their target up; the oracle refused 73 of 1,550."""
-UNDISCLOSED = 0.5
-"""Share of the invited, unrecovered targets that the user never let show."""
-ANSWER_TOKENS = {
-    Role.SIMULATOR: USER_TOKENS + 20,
-    Role.PREFERENCE: 30,
-    Role.SLOT_FILL: 60,
-    Role.JUDGE: 35,
-    Role.ORACLE: 35,
-    Role.DISCLOSURE: 45,
-    Role.SUBCLASS: 40,
-}
-"""Completion tokens; for preferences of each of them."""
-LATENCY_S = 1.0
-TOKENS_PER_S = 80.0
-EMBEDDED_LATENCY_S = 0.003
-MAX_CHAINS = 64
-"""Stores that a process keeps open at the same time."""
 
 
 class Priced(Protocol):
@@ -142,18 +116,18 @@ class _Estimate:
 
     @property
     def turns(self) -> float:
-        return min(TURNS, float(self.config.max_turns))
+        return min(assumed.TURNS, float(self.config.max_turns))
 
     @property
     def pairs(self) -> float:
         most = self.config.max_turns * (self.config.max_turns - 1) / 2
-        return min(TURN_PAIRS, most)
+        return min(assumed.TURN_PAIRS, most)
 
     def seconds(self, role: Role, completion: float) -> float:
         """Assumed latency of one call."""
         if self.config.model_of(role).startswith("embedded/"):
-            return EMBEDDED_LATENCY_S
-        return LATENCY_S + completion / TOKENS_PER_S
+            return assumed.EMBEDDED_LATENCY_S
+        return assumed.LATENCY_S + completion / assumed.TOKENS_PER_S
 
     def add(
         self,
@@ -201,7 +175,7 @@ class _Estimate:
             Role.SIMULATOR,
             turns,
             turns * (size.base[Role.SIMULATOR] + size.reply) + again * exchange,
-            ANSWER_TOKENS[Role.SIMULATOR],
+            assumed.ANSWER_TOKENS[Role.SIMULATOR],
         )
         if not self.config.model_of(Role.PREFERENCE).startswith("embedded/"):
             self.add(
@@ -210,27 +184,47 @@ class _Estimate:
                 Role.PREFERENCE,
                 turns,
                 turns * (size.base[Role.PREFERENCE] + size.reply),
-                ANSWER_TOKENS[Role.PREFERENCE] * size.preferences,
+                assumed.ANSWER_TOKENS[Role.PREFERENCE] * size.preferences,
             )
-        if card.capabilities.needs_llm:
+        # Messages are written beside the simulated user's reaction, one after another.
+        written = self.memory_work("rollout", card, card.per_message, turns + episodes)
+        found = self.memory_work("rollout", card, card.per_search, turns)
+        if card.capabilities.needs_llm and card.per_message is None:
             self.notes[
                 f"{card.name} asks a model on its own ({self.config.model_of(Role.MEMORY)}) for "
                 "every message; those calls are not in the estimate"
             ] = None
-        return turns * (reply + simulated)
+        return turns * (found + reply + max(simulated, written))
+
+    def memory_work(
+        self, stage: str, card: SystemCard, work: ModelWork | None, times: float
+    ) -> float:
+        """A system's own calls for so many messages or searches; returns the seconds of one."""
+        if work is None or not times:
+            return 0.0
+        calls = times * work.calls
+        latency = self.add(
+            stage,
+            card.name,
+            Role.MEMORY,
+            calls,
+            calls * work.prompt_tokens,
+            work.completion_tokens,
+        )
+        return work.calls * latency
 
     def episode_tokens(self, card: SystemCard, size: Sizes) -> float:
         """By how much an episode makes a store grow."""
         if not card.capabilities.stores:
             return 0.0
         if not card.capabilities.verbatim:
-            return EXTRACTED_EPISODE_TOKENS
+            return assumed.EXTRACTED_EPISODE_TOKENS
         return size.task + self.turns * (size.reply + size.message)
 
     def item_tokens(self, card: SystemCard, size: Sizes) -> float:
         """An item's mean length."""
         if not card.capabilities.verbatim:
-            return EXTRACTED_ITEM_TOKENS
+            return assumed.EXTRACTED_ITEM_TOKENS
         return self.episode_tokens(card, size) / (1 + 2 * self.turns)
 
     def recover(self, card: SystemCard, size: Sizes) -> float:
@@ -238,20 +232,52 @@ class _Estimate:
         fill = judge = 0.0
         if AccessMode.DUMP_ALL in self.config.access and card.capabilities.stores:
             store = self.episode_tokens(card, size) * size.tasks
-            if self.window is not None and store + ANSWER_RESERVE > self.window:
-                self.notes[
-                    f"{card.name}: a full store of about {store:,.0f} tokens does not fit the "
-                    f"window of {self.window:,}; dump_all will be unscored (store_overflow)"
-                ] = None
+            frame = size.base[Role.SLOT_FILL]
+            if self.window is not None and store + frame + ANSWER_RESERVE > self.window:
+                fill, judge = self._overflowing(card, size, store, self.window)
             else:
                 prefix = store if store >= CACHE_FLOOR else 0.0
                 fill, judge = self._view(card, size, store, prefix * (size.targets - 1))
                 fill += fill if prefix else 0.0
+        searching = 0.0
         if AccessMode.RETRIEVE in self.config.access and card.retrieve:
+            searching = size.targets * self.memory_work(
+                "recover", card, card.per_search, size.targets
+            )
             for k in self.config.k:
                 one = self._view(card, size, k * self.item_tokens(card, size), 0.0)
                 fill, judge = max(fill, one[0]), max(judge, one[1])
-        return fill + judge
+        return searching + fill + judge
+
+    def _overflowing(
+        self, card: SystemCard, size: Sizes, store: float, window: int
+    ) -> tuple[float, float]:
+        """A store that one prompt cannot hold: read in parts where that is asked for."""
+        said = (
+            f"{card.name}: a full store of about {store:,.0f} tokens does not fit the window of "
+            f"{window:,}; dump_all will be unscored (store_overflow)"
+        )
+        room = window - ANSWER_RESERVE - size.base[Role.SLOT_FILL]
+        if not chunked.wanted(self.config) or room < chunked.LEAST_ROOM:
+            self.notes[said] = None
+            return 0.0, 0.0
+        parts = math.ceil(store / room)
+        self.notes[f"{said} when read whole and is read in about {parts} parts beside it"] = None
+        part = store / parts
+        prefix = part if part >= CACHE_FLOOR else 0.0
+        fill = self.add(
+            "recover",
+            card.name,
+            Role.SLOT_FILL,
+            parts * size.targets,
+            parts * size.targets * (size.base[Role.SLOT_FILL] + part),
+            assumed.ANSWER_TOKENS[Role.SLOT_FILL],
+            parts * prefix * (size.targets - 1),
+        )
+        # At most one merge a target; fewer where the parts agree or only one knows.
+        readings = parts * (assumed.ANSWER_TOKENS[Role.SLOT_FILL] + assumed.READING_TOKENS)
+        merge, judge = self._view(card, size, readings, 0.0)
+        return fill * (2 if prefix else 1) + merge, judge
 
     def _view(
         self, card: SystemCard, size: Sizes, memory: float, cached: float
@@ -263,7 +289,7 @@ class _Estimate:
             Role.SLOT_FILL,
             n,
             n * (size.base[Role.SLOT_FILL] + memory),
-            ANSWER_TOKENS[Role.SLOT_FILL],
+            assumed.ANSWER_TOKENS[Role.SLOT_FILL],
             cached,
         )
         judge = self.add(
@@ -272,13 +298,17 @@ class _Estimate:
             Role.JUDGE,
             n,
             n * size.base[Role.JUDGE],
-            ANSWER_TOKENS[Role.JUDGE],
+            assumed.ANSWER_TOKENS[Role.JUDGE],
         )
         return fill, judge
 
     def attribute(self, card: SystemCard, size: Sizes) -> float:
         """One user's lost targets; both modes share their calls, as the transcript is the same."""
-        lost = size.targets * INVITED * ((1 - RECOVERED) if card.capabilities.stores else 1.0)
+        lost = (
+            size.targets
+            * assumed.INVITED
+            * ((1 - assumed.RECOVERED) if card.capabilities.stores else 1.0)
+        )
         transcript = self.turns * (size.reply + size.message)
         if (
             self.config.protocol is Procedure.PAPER
@@ -288,10 +318,10 @@ class _Estimate:
             # The published retrieve rows are judged apart, on empty transcripts.
             lost, transcript = 2 * lost, transcript / 2
         seconds = 0.0
-        for role, share in ((Role.DISCLOSURE, 1.0), (Role.SUBCLASS, UNDISCLOSED)):
+        for role, share in ((Role.DISCLOSURE, 1.0), (Role.SUBCLASS, assumed.UNDISCLOSED)):
             prompt = lost * share * (size.base[role] + transcript)
             seconds += self.add(
-                "attribute", card.name, role, lost * share, prompt, ANSWER_TOKENS[role]
+                "attribute", card.name, role, lost * share, prompt, assumed.ANSWER_TOKENS[role]
             )
         return seconds
 
@@ -314,7 +344,7 @@ class _Estimate:
             Role.SLOT_FILL,
             calls * self.config.epochs,
             calls * self.config.epochs * size,
-            ANSWER_TOKENS[Role.SLOT_FILL],
+            assumed.ANSWER_TOKENS[Role.SLOT_FILL],
         )
 
 
@@ -346,7 +376,7 @@ def estimate(
             Role.ORACLE,
             size.targets,
             size.targets * size.base[Role.ORACLE],
-            ANSWER_TOKENS[Role.ORACLE],
+            assumed.ANSWER_TOKENS[Role.ORACLE],
         )
     scale = total / len(users)
     for (stage, _, _), sums in work.sums.items():
@@ -359,7 +389,9 @@ def estimate(
         if not card.capabilities.stores:
             work.shared_fills(card, users, total, fill)
     planted = min(total, MAX_USERS) * TARGETS_PER_USER * 4
-    work.add("judge_check", "", Role.JUDGE, planted, planted * judge, ANSWER_TOKENS[Role.JUDGE])
+    work.add(
+        "judge_check", "", Role.JUDGE, planted, planted * judge, assumed.ANSWER_TOKENS[Role.JUDGE]
+    )
     return _plan(work, [card.name for card in cards], len(users), total, price)
 
 
@@ -381,7 +413,7 @@ def _plan(
     unknown = tuple(sorted(model for model, found in prices.items() if found is None))
     cost = None if unknown else sum(row.cost_usd or 0.0 for row in rows)
     critical = max(work.chains, default=0.0)
-    chains = sum(work.chains) * total / measured * config.epochs / MAX_CHAINS
+    chains = sum(work.chains) * total / measured * config.epochs / assumed.MAX_CHAINS
     wall = max(critical, chains, *_through(work).values())
     return Plan(
         suite=config.suite,
@@ -438,8 +470,8 @@ def _notes(
 ) -> list[str]:
     notes = [
         f"an estimate: {work.turns:g} turns an episode, {CHARS_PER_TOKEN} characters a token, "
-        f"{LATENCY_S:g} s and {TOKENS_PER_S:g} tokens/s a call; reasoning tokens and retries "
-        "come on top, calls that the ledger knows are free"
+        f"{assumed.LATENCY_S:g} s and {assumed.TOKENS_PER_S:g} tokens/s a call; reasoning tokens "
+        "and retries come on top, calls that the ledger knows are free"
     ]
     if total > measured:
         notes.append(

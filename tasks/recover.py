@@ -29,7 +29,6 @@ from tasks.reading import Filled, Reader, Row, Rows, Size, judged, published_fau
 from tasks.rollout import rollout_fingerprint, rollout_unit, rollout_user
 
 VERSION = 2
-BASE = "base"
 Hits = list[MemoryItem] | Unscored
 
 
@@ -112,7 +111,7 @@ class _Recovery:
         failure = self.reader.overflow(size)
         if failure is not None:
             return Filled(failure=failure)
-        item = f"{BASE}/{view.name}/{dimension}"
+        item = f"{chunked.BASE}/{view.name}/{dimension}"
         return await self.reader.fill(item, view.memories, category, dimension)
 
     async def rows(
@@ -160,7 +159,7 @@ class _Recovery:
             filled = Filled(failure=failure)
         else:
             filled = await self.fill(view, category, entry.dimension, size)
-        return await self.rows(BASE, view, target, filled, size.memory)
+        return await self.rows(chunked.BASE, view, target, filled, size.memory)
 
     async def view(self, views: dict[str, View], mode: AccessMode) -> tuple[Rows, Rows]:
         """All targets under one mode and k. `views` gives each dimension's view."""
@@ -246,7 +245,7 @@ class _Recovery:
         verdicts = [row for rows in measured for row in rows[1]]
         if self.paper:
             # The chunked reading was never published, and has none of its faults.
-            verdicts = [published_fault(v) if v["layer"] == BASE else v for v in verdicts]
+            verdicts = [published_fault(v) if v["layer"] == chunked.BASE else v for v in verdicts]
         tables = {
             "slot_fills": [row for rows in measured for row in rows[0]],
             "verdicts": verdicts,

@@ -1,7 +1,8 @@
 """Judge a run's stored labels again, with another judge, into a layer of its own.
 
 The labels and what could not be measured stay as they are; only the judge's
-part is new. The first verdicts (layer `base`) are never written over.
+part is new. The first verdicts (layers `base` and `chunked`) are never written
+over; those of stores that were read in parts go to a layer `NAME_chunked`.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from memprobe.dataset import BankEntry, User
 from memprobe.errors import UsageError
 from memprobe.types import Protocol, Role
 from storage.runs import Unit
+from tasks import chunked
 from tasks.commit import commit
 from tasks.context import RunContext, fingerprint
 from tasks.reading import judged, published_fault
@@ -28,11 +30,17 @@ Rows = list[dict[str, Any]]
 
 def check_layer(layer: str) -> str:
     """The name itself; raises `UsageError` for one that would hide other verdicts."""
-    if layer == BASE or re.fullmatch(r"(.*_)?e\d+", layer):
+    own = layer == BASE or layer == chunked.LAYER or layer.endswith(f"_{chunked.LAYER}")
+    if own or re.fullmatch(r"(.*_)?e\d+", layer):
         raise UsageError(f"a layer cannot be called {layer!r}; choose another --layer name")
     if not re.fullmatch(r"[a-z0-9][a-z0-9_]{0,47}", layer):
         raise UsageError(f"layer {layer!r}: use up to 48 of a-z, 0-9 and _")
     return layer
+
+
+def beside(layer: str) -> str:
+    """The layer for what was read in parts: `chunked` itself beside `base`."""
+    return chunked.LAYER if layer == BASE else f"{layer}_{chunked.LAYER}"
 
 
 def rejudge_unit(system: str, user: str, layer: str, epoch: int = 1) -> Unit:
@@ -42,7 +50,7 @@ def rejudge_unit(system: str, user: str, layer: str, epoch: int = 1) -> Unit:
 
 
 def _fingerprint(context: RunContext, layer: str, verdicts: Rows) -> str:
-    kept = ("access_mode", "k", "category", "dimension", "label", "status", "reason")
+    kept = ("layer", "access_mode", "k", "category", "dimension", "label", "status", "reason")
     facts = [[row[name] for name in kept] for row in verdicts]
     return fingerprint(
         "rejudge",
@@ -68,7 +76,7 @@ async def rejudge_user(
     unit = rejudge_unit(system, user_id, layer, epoch)
     source = recover_unit(system, user_id, epoch).variant
     stored = context.store.read("verdicts", system=system, user=user_id, variant=source)
-    verdicts = [row for row in stored if row["layer"] == BASE]
+    verdicts = [row for row in stored if row["layer"] in (BASE, chunked.LAYER)]
     mark = _fingerprint(context, layer, verdicts)
     if context.store.is_complete(unit, mark):
         return unit.slug
@@ -81,6 +89,8 @@ async def rejudge_user(
 async def _again(
     context: RunContext, user: User, layer: str, row: dict[str, Any]
 ) -> dict[str, Any]:
+    in_parts = row["layer"] == chunked.LAYER
+    layer = beside(layer) if in_parts else layer
     moved = {**row, "layer": layer, "judge_model": context.chat.model_for(Role.JUDGE)}
     if row["label"] is None:
         return moved
@@ -89,7 +99,7 @@ async def _again(
     asker = context.asker("rejudge", row["system"], user.user_id, item)
     verdict = {**moved, **await judged(context, asker, _entry(user, row), row["label"])}
     paper = context.config.protocol is Protocol.PAPER
-    return published_fault(verdict) if paper else verdict
+    return published_fault(verdict) if paper and not in_parts else verdict
 
 
 def _entry(user: User, row: dict[str, Any]) -> BankEntry:

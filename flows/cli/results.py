@@ -204,6 +204,8 @@ def score(
     """
     from memprobe.types import Role
     from storage.catalog import build_catalog
+    from tasks import chunked
+    from tasks.rejudge import beside
     from tasks.report import build_report
     from tasks.score import BASE, score_run
 
@@ -230,6 +232,10 @@ def score(
 
             chosen, called = asyncio.run(rejudge_run(store, resolved, judge, layer))
         result = score_run(store, chosen)
+        overflown = 0
+        if chunked.wanted(store.manifest.config):
+            score_run(store, beside(chosen))
+            overflown = chunked.overflown(store.scan("verdicts"), chosen)
         build_catalog(store)
         path = build_report(store)
     facts = {"run": store.name, **asdict(result), "coverage": result.coverage, **called}
@@ -244,6 +250,7 @@ def score(
         )
         print(f"report: {path}")
     threshold = store.manifest.config.error_threshold
-    if result.coverage is None or 1 - result.coverage > threshold:
+    lost = result.n_total - result.n_scored - overflown
+    if result.coverage is None or lost > threshold * result.n_total:
         note(f"memprobe: more than {threshold:.0%} of layer {result.layer} could not be scored")
         raise typer.Exit(errors.INCOMPLETE)

@@ -40,6 +40,12 @@ WITH failed AS (
     SELECT 'attribute', system, access_mode, k, reason, detail
     FROM attributions WHERE status = 'unscored' AND layer = 'base'
     UNION ALL
+    SELECT 'recover_chunked', system, access_mode, k, reason, detail
+    FROM verdicts WHERE status = 'unscored' AND layer = 'chunked'
+    UNION ALL
+    SELECT 'attribute_chunked', system, access_mode, k, reason, detail
+    FROM attributions WHERE status = 'unscored' AND layer = 'chunked'
+    UNION ALL
     SELECT 'oracle', '', NULL, NULL, reason, detail
     FROM oracle_verdicts WHERE status = 'unscored'
     UNION ALL

@@ -58,12 +58,18 @@ with gone as (
   select 'verdicts' as item, system, access_mode, k, reason, status from verdicts
     where layer = 'base'
   union all
+  select 'verdicts, read in parts', system, access_mode, k, reason, status from verdicts
+    where layer = 'chunked'
+  union all
   select 'episodes', system, null, null, reason, status from episodes
   union all
   select 'preference scores', system, null, null, reason, status from preference_scores
   union all
   select 'attributions', system, access_mode, k, reason, status from attributions
     where layer = 'base'
+  union all
+  select 'attributions, read in parts', system, access_mode, k, reason, status from attributions
+    where layer = 'chunked'
   union all
   select 'oracle verdicts', '', null, null, reason, status from oracle_verdicts
   union all
@@ -148,6 +154,7 @@ class ReportData:
     stores: list[Row]
     budget: list[Row]
     ingestion: list[Row]
+    readers: list[Row]
     windows: tuple[Window, ...]
     oracle: Row
     comparisons: list[Comparison] = field(default_factory=list)
@@ -321,6 +328,7 @@ def _load(store: RunStore, ask: Ask, windows_of: Sequence[str]) -> ReportData:
         stores=ask(STORES),
         budget=ask("select * from budget_probe"),
         ingestion=ask("select * from ingestion"),
+        readers=ask("select * from dump_readers"),
         windows=windows_for(manifest.config, windows_of),
         oracle=oracle[0] if oracle else {},
         comparisons=compare(ask(PER_USER), manifest.config.seed),
@@ -338,6 +346,7 @@ _COLUMNS = {
     "memory_items": "system, user_id, epoch, seq, chars, md5(content) as content",
     "retrievals": "system, user_id, epoch, category, dimension, rank, md5(content) as content",
     "slot_fills": "system, user_id, layer, access_mode, k, n_items, prompt_tokens, status, reason",
+    "slot_fill_parts": "* exclude (label, label_reason, detail)",
     "attributions": "system, user_id, epoch, layer, access_mode, k, label, status, reason, detail",
     "oracle_verdicts": "user_id, category, dimension, can_invite, status, reason, detail",
     "judge_checks": "*",

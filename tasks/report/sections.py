@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tasks.report import budget, ingestion
+from tasks.report import budget, ingestion, readers
 from tasks.report.charts import LABEL_NAMES
 from tasks.report.data import CATEGORY_NAMES, ReportData, Row, way_name
 from tasks.report.tables import Column, Table
@@ -335,7 +335,8 @@ def all_tables(data: ReportData) -> dict[str, Table]:
         ingestion.table(data),
         latency(data),
         judge_check(data),
+        readers.table(data),
         unscored(data),
         calls(data),
     )
-    return {table.id: table for table in made}
+    return {table.id: table for table in made if table is not None}
