@@ -21,6 +21,7 @@ from tests.support.amem import (
     analysis,
     evolution,
     lines,
+    new,
     tags,
 )
 
@@ -282,6 +283,27 @@ async def test_the_published_consolidation_never_reaches_the_index(bench: AmemBe
     await store.write(event("rope", turn=3))
     line = next(line for line in lines(bench.asked()) if line["id"] == FIRST)
     assert line["tags"] == ["old"]
+
+
+@pytest.mark.parametrize("reindex", [True, False])
+async def test_a_consolidation_indexes_what_is_behind(
+    bench: AmemBench, tmp_path: Path, reindex: bool
+) -> None:
+    """A store whose index never saw an evolution catches up where that is wanted."""
+    old = await evolved(bench, STRICT, reindex_on_evolve=False)
+    await old.save(new(tmp_path / "old"))
+    embedder = WordEmbedder()
+    store = await bench.store(
+        embedder=embedder, name="b", evo_threshold=1, reindex_on_evolve=reindex
+    )
+    await store.restore(tmp_path / "old")
+    bench.say(analysis(["c"], "Third.", ["t"]), evolution("other"))
+    await store.write(event("anchor", turn=3))
+    caught_up = "rope context: First. keywords: a tags: harbour" in embedder.encoded
+    assert caught_up is reindex
+    await store.write(event("rope rope", turn=4))
+    line = next(line for line in lines(bench.asked()) if line["id"] == FIRST)
+    assert line["tags"] == (["harbour"] if reindex else ["old"])
 
 
 async def test_the_threshold_is_a_hundred(bench: AmemBench) -> None:
