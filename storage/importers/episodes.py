@@ -226,9 +226,11 @@ def add_preferences(
         inner = {}
         if isinstance(listed, list):
             inner["per_pref"] = [
-                _preference(rows, owner, at, f"{where}.per_pref[{i}]", one, names, template, path, issues)
+                _preference(
+                    rows, owner, at, f"{where}.per_pref[{i}]", one, names, template, path, issues
+                )
                 for i, one in enumerate(listed)
-            ]  # fmt: skip
+            ]
         else:
             issues.add(path, f"{where}.per_pref", "no list", "the turn's mean counts", **about)
         parts.append(template.object(turn, columns, inner))

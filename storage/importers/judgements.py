@@ -21,6 +21,7 @@ OVERFLOW = (
 )
 NO_ANSWER = "published as scored: the label is 'unknown' without a reason; never measured"
 EMPTY_TRANSCRIPT = "as published: judged on an empty transcript"
+HARNESS = AttributionLabel.HARNESS_FAILURE.value
 _LABELS = frozenset(label.value for label in AttributionLabel)
 Row = dict[str, Any]
 Key = tuple[str, str]
@@ -303,7 +304,7 @@ class Judged:
         why = stages.get("disclosure_subclass", oracle).get("reason")
         row = {
             **self.key(*key),
-            "label": label if outcome["status"] == "scored" else AttributionLabel.HARNESS_FAILURE.value,
+            "label": label if outcome["status"] == "scored" else HARNESS,
             "score": verdict["score"] if verdict else None,
             "episode": episode if type(episode) is int and abs(episode) < 2**31 else None,
             "can_invite": _bool(oracle.get("can_invite")),
@@ -359,7 +360,7 @@ class Judged:
                     "attributions",
                     {
                         **self.key(*key),
-                        "label": AttributionLabel.HARNESS_FAILURE.value,
+                        "label": HARNESS,
                         "score": verdict["score"] if verdict else None,
                         **unscored(Reason.DATASET_ERROR, detail),
                     },

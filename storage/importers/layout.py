@@ -27,6 +27,7 @@ from memprobe.types import AccessMode
 from storage.importers.source import File, Issues, walk
 
 TOP = ("Deeppersona", "benchmark_data", "history", "memory", "output", "pref_judge")
+BANK = "user_memory_banks_pooled_final"
 ORACLE = "_task_design_oracle"
 RETRIEVE = "_retrieve"
 PUBLISHED_RUNS = {
@@ -58,11 +59,11 @@ def find_root(folder: Path) -> Path:
         below: list[Path] = []
         for one in level:
             try:
-                names = {
-                    e.name: Path(e.path) for e in os.scandir(one) if e.is_dir(follow_symlinks=False)
-                }
+                with os.scandir(one) as found:
+                    folders = [e for e in found if e.is_dir(follow_symlinks=False)]
             except OSError:
                 continue
+            names = {entry.name: Path(entry.path) for entry in folders}
             known = sum(name in names for name in TOP)
             if known >= 2 or (known and "output" in names):
                 best.append((known, one))
@@ -241,13 +242,10 @@ class _Sorter:
         waiting = []
         for slots, file, name, speaks in self.slots:
             said = _says(file) if speaks else None
-            waiting.append(
-                (said is not None and said != name, file.path, slots, file, said or name)
-            )
+            odd = file.parts[0] == "memory" and file.parts[-1] != "memories.json"
+            renamed = odd or (said is not None and said != name)
+            waiting.append((renamed, file.path, slots, file, said or name))
         for renamed, path, slots, file, user in sorted(waiting, key=lambda w: w[:2]):
-            if slots is not self.release.oracle and file.parts[0] == "memory":
-                if file.parts[-1] != "memories.json":
-                    renamed = True
             if user in slots:
                 self.issues.add(
                     path, "", f"a second file of {user}; the first is {slots[user].path}",

@@ -156,7 +156,7 @@ def walk(root: Path, issues: Issues) -> Iterator[File]:
                     if not inside(real):
                         issues.add(path, "", "a link that leaves the release", "refused")
                         continue
-                    if not os.path.exists(real):
+                    if not Path(real).exists():
                         issues.add(path, "", "a link to nothing", "left out")
                         continue
                 if entry.is_dir():

@@ -57,6 +57,22 @@ def bank_users(document: Document, issues: Issues) -> list[BankUser]:
     return found
 
 
+def blank_user(user_id: str) -> Row:
+    """A user of whom nothing is known yet."""
+    return {
+        "user_id": user_id,
+        "profile_json": "{}",
+        "n_targets": 0,
+        "n_tasks": 0,
+        "dataset_digest": "",
+    }
+
+
+def profile_text(profile: Any) -> str:
+    """A profile as stored, its keys in their order."""
+    return json.dumps(profile) if isinstance(profile, dict) else "{}"
+
+
 def _text(value: Any) -> str:
     return value if isinstance(value, str) else ""
 
@@ -68,16 +84,9 @@ def add_bank(rows: Rows, user: BankUser, path: str, issues: Issues) -> None:
     profile = user.entry.get("base_profile")
     if not isinstance(profile, dict):
         issues.add(path, f"{where}.base_profile", "no profile", "the user has none", **about)
-    rows.add(
-        "users",
-        {
-            "user_id": user.user_id,
-            "profile_json": json.dumps(profile if isinstance(profile, dict) else {}),
-            "n_targets": 0,
-            "n_tasks": 0,
-            "dataset_digest": "",
-        },
-    )
+    made = blank_user(user.user_id)
+    made["profile_json"] = profile_text(profile)
+    rows.add("users", made)
     bank = user.entry.get("memory_bank")
     if not isinstance(bank, dict):
         issues.add(path, f"{where}.memory_bank", "no memory bank", "no targets from it", **about)
