@@ -110,8 +110,10 @@ class Elsewhere(Protocol):
 
     systems: frozenset[str]
 
-    async def perform(self, run: Runtime, system: str, ready: Awaitable[Any]) -> Account:
-        """Have a system's part done once `ready` ends; tells what went wrong, raises nothing."""
+    async def perform(
+        self, run: Runtime, system: str, ready: Callable[[], Awaitable[Any]]
+    ) -> Account:
+        """Have a system's part done once `ready()` ends; tells what went wrong, raises nothing."""
         ...
 
 
@@ -277,7 +279,7 @@ class Conductor:
         assert self.elsewhere is not None
         mine = [chain for chain in self.chains if chain.system == system]
         if not all(finished(self.context, chain) for chain in mine):
-            account = await self.elsewhere.perform(self.run, system, self._inputs(oracles))
+            account = await self.elsewhere.perform(self.run, system, lambda: self._inputs(oracles))
             await self._settle(mine, account)
         self._show(mine)
 

@@ -81,8 +81,10 @@ class Dispatcher:
         self._warn = warn
         self._poll_s = poll_s
 
-    async def perform(self, run: Runtime, system: str, ready: Awaitable[Any]) -> Account:
-        """Have a system's part done once `ready` ends; tells what went wrong, raises nothing."""
+    async def perform(
+        self, run: Runtime, system: str, ready: Callable[[], Awaitable[Any]]
+    ) -> Account:
+        """Have a system's part done once `ready()` ends; tells what went wrong, raises nothing."""
         name = f"memprobe-part/{self._kinds[system]}"
         try:
             async with get_client() as client:
@@ -91,7 +93,7 @@ class Dispatcher:
                 watch = _Missing(client, pool, system, self._wait_s, self._warn)
                 # Whoever has to start a worker learns it now, not when it is needed.
                 await watch.look()
-                await ready
+                await ready()
                 part = _Part(client, run.context.store, system, watch, self._poll_s)
                 found = await part.running(run.context.config.name)
                 if found is not None:
