@@ -11,6 +11,10 @@ import pytest
 
 from flows import server
 from tests.e2e.support import Model, Shell
+from tests.support.postgres import postgres
+from tests.support.s3 import bucket, s3_endpoint
+
+__all__ = ["bucket", "postgres", "s3_endpoint"]
 
 NewShell = Callable[..., Shell]
 
