@@ -113,6 +113,14 @@ ALL = (
         5.0,
         "seconds to score 5,000 users",
     ),
+    Bench(
+        "mem0",
+        "benchmarks.bench_mem0",
+        ("--messages", "4", "--rounds", "1"),
+        ("share",),
+        0.05,
+        "our share of mem0's ingestion time",
+    ),
 )
 
 
