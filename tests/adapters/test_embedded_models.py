@@ -374,3 +374,36 @@ def test_default_profile_has_no_window_and_an_estimate_of_tokens(
 def test_judge_cuts_rise() -> None:
     cuts = thresholds().judge_cuts
     assert list(cuts) == sorted(set(cuts))
+
+
+async def test_reader_merges_parts_as_it_would_have_read_the_whole(
+    reader: ExtractiveReader, bundled: Dataset
+) -> None:
+    """The sentences behind the labels are weighed again, so that the same one wins."""
+    said = [t for task in bundled.users[0].tasks if task.script for t in task.script.disclosures]
+    same = 0
+    targets = bundled.users[0].targets()
+    for category, entry in targets:
+        whole = await reader.fill(said, category, entry.dimension)
+        cuts = [said[:20], said[20:40], said[40:]]
+        read = [await reader.fill(part, category, entry.dimension) for part in cuts]
+        candidates = [
+            {"part": str(n), "label": answer.label, "evidence": answer.reason}
+            for n, answer in enumerate(read, 1)
+            if answer.label != "unknown"
+        ]
+        if not candidates:
+            same += whole.label == "unknown"
+            continue
+        merged = await reader.merge(candidates, category, entry.dimension)
+        assert merged.label in {c["label"] for c in candidates}
+        same += merged.label == whole.label
+    assert same / len(targets) > 0.85
+
+
+async def test_reader_takes_the_earliest_of_equal_parts(reader: ExtractiveReader) -> None:
+    one = {"label": "I sail", "evidence": "entry 2: I sail on Sundays."}
+    merged = await reader.merge(
+        [{"part": "2", **one}, {"part": "5", **one}], Category.SKILL, "navigation_skill"
+    )
+    assert (merged.label, merged.reason) == ("I sail", "part 2: entry 2: I sail on Sundays.")

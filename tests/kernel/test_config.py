@@ -124,3 +124,17 @@ def test_options_come_with_a_new_system_and_stay_with_an_old_one() -> None:
     changed = again(systems=("amem",), system_options={"amem": {"evo_threshold": 10}})
     with pytest.raises(UsageError, match="options of amem"):
         merge_config(old, changed)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "merged"),
+    [
+        ("whole", "whole", "whole"),
+        ("whole", "chunked", "chunked"),
+        ("chunked", "whole", "chunked"),
+        ("chunked", "chunked", "chunked"),
+    ],
+)
+def test_reading_in_parts_is_added_and_stays(old: str, new: str, merged: str) -> None:
+    first = OLD.model_copy(update={"dump_reader": old})
+    assert merge_config(first, again(dump_reader=new)).dump_reader == merged

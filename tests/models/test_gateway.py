@@ -425,6 +425,8 @@ async def test_keys_never_reach_the_ledger(
 async def test_the_window_can_be_set_for_a_local_server(ledger: Ledger) -> None:
     assert gateway(ledger, Scripted()).window_for(Role.READER) == 8192
     assert gateway(ledger, Scripted(), context_window=4096).window_for(Role.READER) == 4096
+    small = gateway(ledger, Scripted(), model=EMBEDDED, context_window=4096)
+    assert small.window_for(Role.SLOT_FILL) == 4096
 
 
 async def test_the_ledger_holds_what_was_sent(ledger: Ledger) -> None:

@@ -201,7 +201,8 @@ async def test_a_merge_that_overflows_is_done_in_steps(tmp_path: Path) -> None:
         text = "\n".join(m.content for m in request.messages)
         assert b.chat.count_tokens(Role.SLOT_FILL, text) + 1024 <= SMALL
     last = next(r for r in merges(b) if r.asker.item.endswith("knot_skill/merge2.1"))
-    assert ", ".join(c["part"] for c in last.variables["candidates"]) == "1, 2, 3"  # type: ignore[union-attr,index,call-overload]
+    listed: Any = last.variables["candidates"]
+    assert ", ".join(c["part"] for c in listed) == "1, 2, 3"
 
     said = 400
     b = await recovered(tmp_path / "longer", chat)

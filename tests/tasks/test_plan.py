@@ -189,3 +189,21 @@ def test_explicit_users_must_exist(dataset: Dataset) -> None:
     assert planned(dataset, users=(first,)).users == 1
     with pytest.raises(UsageError, match="nobody"):
         planned(dataset, users=(first, "nobody"))
+
+
+def test_a_store_read_in_parts_costs_a_call_a_part_and_one_to_merge(dataset: Dataset) -> None:
+    given = {"users": 1, "access": ("dump_all",), "window": 8000}
+    plan = planned(dataset, dump_reader="chunked", **given)
+    fits = planned(dataset, dump_reader="chunked", users=1, access=("dump_all",))
+    whole = planned(dataset, users=1, access=("dump_all",))
+    assert (fits.rows, fits.calls) == (whole.rows, whole.calls)
+    row = part(plan, "recover", "slot_fill", "longctx_full")
+    single = part(whole, "recover", "slot_fill", "longctx_full")
+    parts = row.calls // 31 - 1
+    assert row.calls == 31 * (parts + 1)
+    assert parts == -(-single.prompt_tokens // 31 // 7000)
+    assert part(plan, "recover", "judge", "longctx_full").calls == 31
+    assert row.cached_tokens / row.prompt_tokens > 0.8
+    assert any(f"about {parts} parts" in note for note in plan.notes)
+    none = planned(dataset, dump_reader="chunked", users=1, access=("dump_all",), window=1100)
+    assert not [r for r in none.rows if (r.stage, r.role) == ("recover", "judge")]
