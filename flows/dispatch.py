@@ -20,6 +20,7 @@ from prefect.client.orchestration import PrefectClient, get_client
 from prefect.client.schemas.filters import FlowRunFilter
 from prefect.client.schemas.objects import FlowRun, State
 from prefect.deployments import arun_deployment
+from prefect.exceptions import PrefectException
 from prefect.states import Cancelled, Cancelling
 
 from flows import progress
@@ -102,7 +103,7 @@ class Dispatcher:
                 return await part.until_ended(child)
         except BudgetExceeded as error:
             return Account(stopped=str(error))
-        except (MemProbeError, httpx.HTTPError, OSError) as error:
+        except (MemProbeError, PrefectException, httpx.HTTPError, OSError) as error:
             text = f"{system}: {error}"
             return Account(failures=(text,), failed=text)
 

@@ -18,11 +18,11 @@ PREFIX = "sweep"
 
 
 def sweep_name(system: str, scheduled: datetime) -> str:
-    """The run of a system's sweep that was scheduled for this time, e.g. `sweep-rag-2030-01-31`.
+    """The run of a system's sweep that was scheduled for this time, e.g. `sweep_rag_20300131`.
 
-    The day is UTC's.
+    The day is UTC's. The name is a folder's as it stands: nothing in it is escaped.
     """
-    return f"{PREFIX}-{system}-{scheduled.astimezone(UTC):%Y-%m-%d}"
+    return f"{PREFIX}_{system}_{scheduled.astimezone(UTC):%Y%m%d}"
 
 
 @flow(name="sweep", flow_run_name="sweep-{system}", log_prints=False)

@@ -45,7 +45,7 @@ def sweep(
     """List, start or schedule sweeps: one system over the data set, by a worker of its pool.
 
     The server is that of `memprobe up`, or the one at PREFECT_API_URL. A sweep's run is
-    called sweep-SYSTEM-DATE after the day for which it was scheduled (UTC); started
+    called sweep_SYSTEM_DATE after the day for which it was scheduled (UTC); started
     again on that day it goes on with that run. Options given here go to the sweep; all
     others are the worker's own.
 

@@ -61,12 +61,19 @@ class Site:
         return str(self.post(f"deployments/{deployment}/create_flow_run", body)["id"])
 
     def get(self, path: str) -> Any:
-        answer = httpx.get(f"{self.api}/{path}", timeout=30)
-        answer.raise_for_status()
-        return answer.json()
+        return self._ask("GET", path, None)
 
     def post(self, path: str, body: dict[str, Any]) -> Any:
-        answer = httpx.post(f"{self.api}/{path}", json=body, timeout=30)
+        return self._ask("POST", path, body)
+
+    def _ask(self, method: str, path: str, body: dict[str, Any] | None) -> Any:
+        """As Prefect's client does: a server that is busy is asked again."""
+
+        def once() -> httpx.Response | None:
+            answer = httpx.request(method, f"{self.api}/{path}", json=body, timeout=30)
+            return None if answer.status_code == 503 else answer
+
+        answer = until(once, f"the server answers {method} {path}", 60)
         answer.raise_for_status()
         return answer.json()
 
@@ -234,7 +241,7 @@ def test_sweeps_are_listed_started_and_scheduled(site: Site, model: Model) -> No
     assert done.code == 0, done.err
     (row,) = done.json["started"]
     assert row["state"] == "Completed"
-    assert row["run"].startswith("sweep-nomem-20")
+    assert row["run"].startswith("sweep_nomem_20")
     manifest = site.manifest(row["run"])
     assert manifest["status"] == "complete"
     assert manifest["config"]["systems"] == ["nomem"]

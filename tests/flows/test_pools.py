@@ -151,5 +151,5 @@ def test_every_deployment_names_a_flow_and_a_pool_that_there_is() -> None:
 
 def test_a_sweeps_run_is_named_after_the_day_in_utc() -> None:
     east = datetime.fromisoformat("2031-01-05T01:00:00+05:00")
-    assert sweep_name("rag", east) == "sweep-rag-2031-01-04"
-    assert sweep_name("rag", NOW) == "sweep-rag-2031-01-05"
+    assert sweep_name("rag", east) == "sweep_rag_20310104"
+    assert sweep_name("rag", NOW) == "sweep_rag_20310105"

@@ -14,7 +14,7 @@ import pytest
 
 from memprobe.errors import StorageError, UsageError
 from memprobe.types import Asker, Message, Role, Usage
-from storage.ledger import Ask, Ledger, LedgerEntry
+from storage.ledger import Ask, Ledger, LedgerEntry, Spending
 from tests.support.postgres import Postgres
 
 WHO = Asker(run="r1", suite="recovery", stage="recover", system="rag", user="u1", item="i")
@@ -105,6 +105,28 @@ async def test_a_replay_costs_its_run_nothing(where: str) -> None:
     assert (row["cost_usd"], row["ledger_hit"]) == (0.0, True)
     assert ledger.spent("r2") == 0.0
     ledger.close()
+
+
+async def test_what_all_processes_spent_on_a_run_is_summed(where: str) -> None:
+    ledger = Ledger.open(where)
+    other = WHO.model_copy(update={"run": "another"})
+    usage = Usage(prompt_tokens=10, completion_tokens=3)
+    try:
+        await ledger.put(entry("a", usage=usage, cost_usd=0.5), ask("a"))
+        await ledger.put(entry("b", usage=usage, cost_usd=None), ask("b"))
+        await ledger.put(entry("c", usage=usage, cost_usd=1.0), ask("c", asker=other))
+        await ledger.note(ask("c", hit=True, asker=WHO.model_copy(update={"item": "elsewhere"})))
+        found = ledger.spending(WHO.run)
+    finally:
+        ledger.close()
+    assert (found.calls, found.hits, found.unpriced) == (2, 1, 1)
+    assert (found.prompt_tokens, found.completion_tokens) == (20, 6)
+    assert found.cost_usd == pytest.approx(0.5)
+    empty = Ledger.open(where)
+    try:
+        assert empty.spending("nobody's") == Spending(0, 0, 0, 0, 0.0, 0)
+    finally:
+        empty.close()
 
 
 async def test_a_shared_prefix_is_stored_once(tmp_path: Path) -> None:
