@@ -343,6 +343,7 @@ _COLUMNS = {
     "episodes": "system, user_id, epoch, episode, category, dimension, end_reason, n_turns, "
     "status, reason, detail",
     "preference_scores": "system, user_id, epoch, episode, turn, score, status, reason, detail",
+    "turn_scores": "system, user_id, epoch, episode, turn, score, status, reason, detail",
     "memory_items": "system, user_id, epoch, seq, chars, md5(content) as content",
     "retrievals": "system, user_id, epoch, category, dimension, rank, md5(content) as content",
     "slot_fills": "system, user_id, layer, access_mode, k, n_items, prompt_tokens, status, reason",
