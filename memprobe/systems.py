@@ -77,6 +77,17 @@ class Services:
     options: SystemOptions = field(default_factory=SystemOptions)
 
 
+class ModelWork(Frozen):
+    """A system's own calls for one message or one search, on average; for estimates.
+
+    Tokens are those of one call.
+    """
+
+    calls: float
+    prompt_tokens: int
+    completion_tokens: int
+
+
 class SystemCard(Frozen):
     """The public facts of a system.
 
@@ -86,8 +97,10 @@ class SystemCard(Frozen):
     `code` identifies a plug-in's source: with another one its results are made
     anew. `extra` is the name of the optional dependency that installs it, and
     `package` the distribution that must then be there; `package_version` is the
-    installed one. `options` are those that a run uses, `notes` what a reader of
-    its figures must know. `pool` is the kind of worker that it belongs to.
+    installed one. `per_message` and `per_search` are the model calls to expect for
+    a message of the user and for a search. `options` are those that a run uses,
+    `notes` what a reader of its figures must know. `pool` is the kind of worker
+    that it belongs to.
     """
 
     name: str
@@ -99,6 +112,8 @@ class SystemCard(Frozen):
     extra: str | None = None
     package: str | None = None
     package_version: str | None = None
+    per_message: ModelWork | None = None
+    per_search: ModelWork | None = None
     options: dict[str, JsonValue] = Field(default_factory=dict)
     notes: tuple[str, ...] = ()
     score_scale: str = "none"

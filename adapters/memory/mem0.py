@@ -30,7 +30,7 @@ from memprobe.errors import (
     UnsupportedEvent,
 )
 from memprobe.ports import Capabilities
-from memprobe.systems import Services, SystemCard, SystemOptions
+from memprobe.systems import ModelWork, Services, SystemCard, SystemOptions
 from memprobe.types import DocumentEvent, Event, MemoryItem, Protocol, Scope
 
 NAME = "mem0"
@@ -79,6 +79,7 @@ class Mem0:
         capabilities=capabilities,
         extra="mem0",
         package="mem0ai",
+        per_message=ModelWork(calls=1.0, prompt_tokens=8800, completion_tokens=120),
         score_scale="cosine similarity, 0 to 1",
         notes=(
             "mem0 2.x only adds memories; the update and delete steps of the mem0 paper are 1.0.x",

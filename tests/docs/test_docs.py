@@ -14,6 +14,7 @@ import typer
 import yaml
 
 import memprobe
+from adapters.memory.registry import BUILT_IN
 from flows.cli import errors
 from flows.cli.app import app
 from memprobe.config import RunConfig
@@ -27,7 +28,9 @@ from tasks.gate import parse_gate
 from tests.report.make_run import make_run
 
 ROOT = Path(__file__).parents[2]
-PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
+PAGES = sorted(
+    [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "deploy").rglob("*.md")]
+)
 FENCE = re.compile(r"^([ ]*)```(\w*)\n(.*?)^\1```", re.DOTALL | re.MULTILINE)
 BY_PAGE = [pytest.param(page, id=page.name) for page in PAGES]
 COMMANDS: dict[str, Any] = typer.main.get_command(app).commands  # type: ignore[attr-defined]
@@ -100,8 +103,13 @@ def test_links_lead_somewhere(page: Path) -> None:
 
 
 def test_the_index_lists_every_page() -> None:
-    listed = set(re.findall(r"\]\(([\w\-]+\.md)\)", doc("index.md")))
-    assert listed == {p.name for p in (ROOT / "docs").glob("*.md")} - {"index.md"}
+    listed = set(re.findall(r"\]\(((?:systems/)?[\w\-]+\.md)\)", doc("index.md")))
+    pages = {p.relative_to(ROOT / "docs").as_posix() for p in (ROOT / "docs").rglob("*.md")}
+    assert listed == pages - {"index.md"}
+
+
+def test_every_built_in_system_has_a_page() -> None:
+    assert {p.stem for p in (ROOT / "docs/systems").glob("*.md")} == set(BUILT_IN)
 
 
 @pytest.mark.parametrize("arguments", ALL_CALLS)

@@ -11,7 +11,7 @@ from adapters.memory.rag import Rag
 from memprobe.config import RunConfig
 from memprobe.dataset import Dataset, load_dataset
 from memprobe.errors import UsageError
-from memprobe.systems import SystemCard
+from memprobe.systems import ModelWork, SystemCard
 from memprobe.types import Role
 from storage.bundled import recovery_dir
 from tasks.plan import Plan, estimate
@@ -207,3 +207,31 @@ def test_a_store_read_in_parts_costs_a_call_a_part_and_one_to_merge(dataset: Dat
     assert any(f"about {parts} parts" in note for note in plan.notes)
     none = planned(dataset, dump_reader="chunked", users=1, access=("dump_all",), window=1100)
     assert not [r for r in none.rows if (r.stage, r.role) == ("recover", "judge")]
+
+
+def test_a_systems_own_calls_are_planned(dataset: Dataset) -> None:
+    work = ModelWork(calls=2.0, prompt_tokens=500, completion_tokens=100)
+    own = {"needs_llm": True}
+    asking = CARDS["rag"].model_copy(
+        update={
+            "capabilities": CARDS["rag"].capabilities.model_copy(update=own),
+            "per_message": work,
+            "per_search": work.model_copy(update={"calls": 3.0}),
+        }
+    )
+    plain = planned(dataset, systems=("rag",), users=2)
+    plan = planned(dataset, systems=("rag",), cards=[asking], users=2)
+    said = part(plan, "rollout", "simulator", "rag").calls
+    written = part(plan, "rollout", "memory", "rag")
+    tasks = sum(len(user.tasks) for user in dataset.users[:2])
+    assert written.calls == pytest.approx(2 * (said + tasks) + 3 * said, abs=2)
+    assert written.prompt_tokens == pytest.approx(500 * written.calls, rel=0.01)
+    found = part(plan, "recover", "memory", "rag")
+    targets = sum(len(user.targets()) for user in dataset.users[:2])
+    assert found.calls == 3 * targets
+    assert plan.calls == plain.calls + written.calls + found.calls
+    assert plan.critical_path_s > plain.critical_path_s
+    assert not any("not in the estimate" in note for note in plan.notes)
+    unknown = asking.model_copy(update={"per_message": None})
+    guessed = planned(dataset, systems=("rag",), cards=[unknown], users=2)
+    assert any("not in the estimate" in note for note in guessed.notes)

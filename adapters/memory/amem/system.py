@@ -29,7 +29,7 @@ from memprobe.errors import (
     UnsupportedEvent,
 )
 from memprobe.ports import Capabilities
-from memprobe.systems import Services, SystemCard, SystemOptions
+from memprobe.systems import ModelWork, Services, SystemCard, SystemOptions
 from memprobe.types import DocumentEvent, Event, MemoryItem, Protocol, Scope
 
 NAME = "amem"
@@ -74,6 +74,7 @@ class AMem:
         summary="Messages as linked notes; a model describes each and lets its neighbours evolve.",
         licence="Apache-2.0",
         capabilities=capabilities,
+        per_message=ModelWork(calls=2.0, prompt_tokens=650, completion_tokens=110),
         score_scale=(
             "1 - d/2 for the squared L2 distance d of unit vectors, which is their cosine: "
             "1 equal, 0 unrelated, -1 opposite; d itself is in the item's fields"

@@ -105,8 +105,8 @@ async def check_system(
     `factory` makes an unopened store object; `spec` is the name by which a new
     process finds the system (without it the restore is checked in this one).
     `broken` makes one whose model never answers. `items` is how many facts the
-    completeness check writes, `time_limit` the seconds one check may take. While it runs, the process reaches nothing beyond
-    loopback, except what `network.trusted` covers.
+    completeness check writes, `time_limit` the seconds one check may take. While it
+    runs, the process reaches nothing beyond loopback, except what `network.trusted` covers.
     """
     bench = Bench(
         factory=factory,
