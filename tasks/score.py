@@ -43,7 +43,10 @@ _UNIT = 2.0**40
 _DIGITS = 12
 """Stored digits; the last bits of a matrix product depend on the processor."""
 
-INPUTS = ("verdicts", "targets", "attributions", "episodes", "preference_scores", "memory_items")
+INPUTS = (
+    *("verdicts", "targets", "attributions", "episodes", "preference_scores", "turn_scores"),
+    "memory_items",
+)
 
 Mode = tuple[str, int | None]
 Rows = list[dict[str, Any]]
@@ -166,12 +169,17 @@ FROM episodes GROUP BY ALL ORDER BY system, user_id
 """
 
 # A turn of which every preference is "na" has no value and was not missed either.
+# Of an imported turn there may be only the mean over its preferences.
 _PREFERENCE = """
 WITH turn AS (
     SELECT system, user_id, epoch, episode, turn,
            round(avg(score) FILTER (status = 'scored') * 1099511627776)::BIGINT AS score,
            bool_or(status = 'unscored') AS missed
     FROM preference_scores GROUP BY ALL
+    UNION ALL
+    SELECT system, user_id, epoch, episode, turn,
+           round(score * 1099511627776)::BIGINT, status = 'unscored'
+    FROM turn_scores ANTI JOIN preference_scores USING (system, user_id, epoch, episode, turn)
 )
 SELECT system, user_id, coalesce(sum(score), 0)::BIGINT, count(score),
        count(*) FILTER (score IS NOT NULL OR missed)

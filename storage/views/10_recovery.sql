@@ -31,12 +31,17 @@ SELECT layer, system, access_mode, k, user_id,
 FROM user_categories
 GROUP BY ALL;
 
+-- Of an imported turn there may be only the mean over its preferences, in `turn_scores`.
 CREATE VIEW user_preference AS
 WITH by_turn AS (
     SELECT system, user_id, epoch, episode, turn,
            avg(score) FILTER (status = 'scored') AS score
     FROM preference_scores
     GROUP BY ALL
+    UNION ALL
+    SELECT system, user_id, epoch, episode, turn, score
+    FROM turn_scores
+    ANTI JOIN preference_scores USING (system, user_id, epoch, episode, turn)
 )
 SELECT system, user_id, avg(score) AS d, count(score) AS n_turns_scored, count(*) AS n_turns
 FROM by_turn
