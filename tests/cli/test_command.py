@@ -14,7 +14,7 @@ import typer
 from flows.cli.app import app
 from flows.cli.reference import commands, reference
 from memprobe import errors
-from memprobe.settings import RUN_OPTIONS
+from memprobe.settings import PROCESS_OPTIONS, RUN_OPTIONS
 from tests.cli.conftest import Invoke
 
 ROOT = Path(__file__).parents[2]
@@ -44,6 +44,7 @@ def test_the_commands_are_those_of_the_design() -> None:
         "run",
         "resume",
         "plan",
+        "sweep",
         "status",
         "report",
         "view",
@@ -93,7 +94,7 @@ def test_every_help_has_an_example_and_the_common_options(name: str, invoke: Inv
 def test_run_and_plan_take_the_same_options() -> None:
     by_name = dict(commands())
     run, plan = set(options(by_name["run"])), set(options(by_name["plan"]))
-    assert run - plan == {"--run"}
+    assert run - plan == {"--run", *(option.flag for option in PROCESS_OPTIONS)}
     assert plan <= run
     assert {option.flag for option in RUN_OPTIONS} <= plan
 
