@@ -25,7 +25,8 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> RunStore:
 def test_each_query_runs(run: RunStore, statement: str) -> None:
     named = statement.replace("time_management_skill", "skill_memory_1")
     result = query(run, named)
-    answers_nothing = "join calls" in named
+    # The made run has no calls of these verdicts, and no store that was read in parts.
+    answers_nothing = "join calls" in named or "slot_fill_parts" in named
     assert result.columns
     assert bool(result.rows) or answers_nothing
 
