@@ -7,7 +7,17 @@ from typing import Annotated
 import typer
 
 import memprobe
-from flows.cli import doctor, generate, results, run, status, sweep, systems
+from flows.cli import (
+    doctor,
+    generate,
+    imports,
+    results,
+    run,
+    status,
+    sweep,
+    systems,
+    tables,
+)
 from flows.cli.errors import Group
 
 app = typer.Typer(
@@ -42,5 +52,5 @@ def root(
     and who lost what is missing."""
 
 
-for module in (run, sweep, status, results, generate, systems, doctor):
+for module in (run, sweep, status, imports, results, tables, generate, systems, doctor):
     module.register(app)

@@ -33,6 +33,8 @@ CITATION = "Ma et al. 2026, arXiv 2606.24595, repository sora1998/MemProbe, CC B
 LAYER = "published"
 """What the imported verdicts may be called beside `base`, e.g. in `compare pub@published`."""
 
+PAPER_ORDER = ("nomem", "amem", "longctx_full", "mem0", "memt")
+
 Say = Callable[[int, int, str], None]
 
 
@@ -220,8 +222,10 @@ def chosen_users(known: Sequence[str], wanted: int | tuple[str, ...] | None) -> 
 
 
 def _manifest(name: str, people: Sequence[str], release: Release) -> Manifest:
-    runs = {run.system: run.run for run in release.runs.values()}
-    made = {system: cards.card(system, run) for system, run in sorted(runs.items())}
+    found = {run.system: run.run for run in release.runs.values()}
+    order = [system for system in PAPER_ORDER if system in found]
+    runs = {system: found[system] for system in [*order, *sorted(found.keys() - set(order))]}
+    made = {system: cards.card(system, run) for system, run in runs.items()}
     config = RunConfig(
         name=name,
         systems=tuple(made),
