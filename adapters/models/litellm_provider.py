@@ -100,6 +100,10 @@ class LitellmProvider:
             closing = getattr(load_litellm(), "close_litellm_async_clients", None)
             if closing is not None:
                 await closing()
+            # A closed client that stays in litellm's cache fails the next run of this process.
+            cache = getattr(load_litellm(), "in_memory_llm_clients_cache", None)
+            if cache is not None:
+                cache.flush_cache()
 
 
 def _completion(response: Any) -> Completion:
