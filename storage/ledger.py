@@ -14,10 +14,10 @@ import json
 import queue
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection, Engine
@@ -31,6 +31,7 @@ from storage.ledger_schema import entries, payments, texts, vectors
 IDLE_S = 0.5
 BATCH = 512
 CACHED_ENTRIES = 20_000
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,12 +207,22 @@ class Ledger:
             Message(role=role, content=self._text(digest)) for role, digest in json.loads(stored)
         )
 
+    def _look(self, job: Callable[[Connection], _T]) -> _T:
+        """Read on a connection of its own, again when a server comes back from a restart."""
+        patience = engines.Patience()
+        while True:
+            try:
+                with self._engine.connect() as connection:
+                    return job(connection)
+            except sa.exc.DBAPIError as error:
+                if not patience.again(error):
+                    raise engines.broken(self._where, error) from error
+
     def spent(self, run: str) -> float:
         """US dollars of the calls this run made itself; replays cost nothing."""
         self.flush()
         statement = sa.select(sa.func.sum(payments.c.cost_usd)).where(payments.c.run == run)
-        with self._engine.connect() as connection:
-            return float(connection.execute(statement).scalar() or 0.0)
+        return float(self._look(lambda connection: connection.scalar(statement)) or 0.0)
 
     def unpriced(self, run: str) -> int:
         """Calls of this run whose price is unknown, and so are missing from `spent`."""
@@ -219,15 +230,13 @@ class Ledger:
         statement = sa.select(sa.func.count()).where(
             payments.c.run == run, payments.c.cost_usd.is_(None)
         )
-        with self._engine.connect() as connection:
-            return int(connection.execute(statement).scalar() or 0)
+        return int(self._look(lambda connection: connection.scalar(statement)) or 0)
 
     def spending(self, run: str) -> Spending:
         """The run's counters, whichever processes made its calls."""
         self.flush()
-        with self._engine.connect() as connection:
-            paid = connection.execute(schema.PAID, {"run": run}).one()
-            hits = connection.execute(schema.HITS, {"run": run}).scalar()
+        paid = self._look(lambda connection: connection.execute(schema.PAID, {"run": run}).one())
+        hits = self._look(lambda connection: connection.scalar(schema.HITS, {"run": run}))
         return Spending(
             calls=int(paid.calls),
             hits=int(hits or 0),
@@ -243,27 +252,31 @@ class Ledger:
         A replayed call costs 0.0 here; tokens are those of the stored completion.
         """
         self.flush()
-        with self._engine.connect() as connection:
-            for row in connection.execute(schema.CALLS, {"run": run}).mappings():
-                record = dict(row)
-                hit = bool(record["ledger_hit"])
-                record["ledger_hit"], record["repaired"] = hit, bool(record["repaired"])
-                record["call_id"] = record["call_id"] or None
-                if hit:
-                    record["cost_usd"] = 0.0
-                yield record
+        for row in self._look(
+            lambda connection: connection.execute(schema.CALLS, {"run": run}).mappings().all()
+        ):
+            record = dict(row)
+            hit = bool(record["ledger_hit"])
+            record["ledger_hit"], record["repaired"] = hit, bool(record["repaired"])
+            record["call_id"] = record["call_id"] or None
+            if hit:
+                record["cost_usd"] = 0.0
+            yield record
 
     def vectors_get(self, model: str, digests: Sequence[str]) -> dict[str, bytes]:
         """The stored float32 blobs of the digests that are known."""
-        found: dict[str, bytes] = {}
-        with self._engine.connect() as connection:
+
+        def read(connection: Connection) -> dict[str, bytes]:
+            found: dict[str, bytes] = {}
             for start in range(0, len(digests), 500):
                 chunk = list(digests[start : start + 500])
                 statement = sa.select(vectors.c.digest, vectors.c.body).where(
                     vectors.c.model == model, vectors.c.digest.in_(chunk)
                 )
                 found.update((row.digest, row.body) for row in connection.execute(statement))
-        return found
+            return found
+
+        return self._look(read)
 
     # writing
 

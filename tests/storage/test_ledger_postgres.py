@@ -141,12 +141,16 @@ async def test_a_restart_of_the_server_costs_nothing() -> None:
         ledger = Ledger.open(server.url(server.new()))
         await ledger.put(entry("before"), ask("before"))
         assert ledger.get("before") is not None
+        await ledger.vectors_put("m", {"d": b"vector"})
         await asyncio.to_thread(server.stop, "immediate")
+        looking = asyncio.create_task(asyncio.to_thread(ledger.vectors_get, "m", ["d"]))
         waiting = asyncio.create_task(ledger.put(entry("during"), ask("during")))
         await asyncio.sleep(0.3)
         assert not waiting.done()
+        assert not looking.done()
         await asyncio.to_thread(server.start)
         assert await waiting
+        assert await looking == {"d": b"vector"}
         assert ledger.get("before") == entry("before")
         assert ledger.get("during") == entry("during")
         assert ledger.spent(WHO.run) == 0.5
