@@ -175,7 +175,8 @@ def test_a_run_in_s3_is_killed_and_resumed(
         assert len(model.chats) <= clean.calls + 64
         assert home.run(*command).json["new_calls"] == 0
     assert stored_parts(f"{runs}/clean") == parts(clean.run)
-    check_commands(home, clean, runs, work)
+    if not lost:
+        check_commands(home, clean, runs, work)
     files = open_files(runs)
     for name in files.find("", ""):
         assert not any(secret in files.read(name) for secret in SECRETS), name
