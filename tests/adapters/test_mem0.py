@@ -25,7 +25,7 @@ from memprobe.errors import (
 from memprobe.outcomes import Reason
 from memprobe.systems import Services
 from memprobe.types import DocumentEvent, MemoryItem, MessageEvent, Protocol
-from tests.adapters.mem0_site import PoisonedEmbedder, Site, prompts, site
+from tests.adapters.mem0_site import PoisonedEmbedder, prompts, site
 from tests.adapters.support import WordEmbedder, event, scope
 from tests.support.fake_server import FakeServer
 from tests.support.gateways import Scripted
@@ -391,7 +391,8 @@ async def test_without_a_model_it_is_asked_for() -> None:
         await Mem0(Services(embedder=WordEmbedder())).open(scope())
 
 
-def test_the_sites_stores_are_the_registrys_class() -> None:
-    assert Site.store.__annotations__["return"] == "Mem0"
-    assert Mem0.card.capabilities is Mem0.capabilities
-    assert Mem0.card.package == "mem0ai"
+def test_the_card_names_the_package_and_what_was_measured() -> None:
+    card = Mem0.card
+    assert (card.extra, card.package, card.licence) == ("mem0", "mem0ai", "Apache-2.0")
+    assert card.capabilities is Mem0.capabilities
+    assert any("only adds" in note for note in card.notes)
