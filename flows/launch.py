@@ -18,7 +18,7 @@ from flows.progress import Progress
 from flows.runtime import opened, run_location
 from flows.units import partial_units, progress_of
 from memprobe.config import RunConfig
-from memprobe.errors import MissingPrerequisite
+from memprobe.errors import MissingPrerequisite, UsageError
 from memprobe.places import exported, public
 from memprobe.settings import PROCESS_OPTIONS, Settings
 from memprobe.types import Role
@@ -104,7 +104,13 @@ def run_recovery(config: RunConfig, settings: Settings, progress: Progress) -> R
     progress_module.install(progress)
     check_runner(settings)
     # A new run that cannot go on must leave no folder; a finished one needs no model.
-    known = RunStore.exists(run_location(settings.runs, config.name))
+    where = run_location(settings.runs, config.name)
+    known = RunStore.exists(where)
+    if known and RunStore.open(where).manifest.origin is not None:
+        raise UsageError(
+            f"run {config.name!r} was imported, so there is nothing to play; `memprobe score` "
+            "judges it again, and a run of your own needs another --run name"
+        )
     if not known:
         check_models(config, roles_of_run(config))
     progress.say("looking for finished units")

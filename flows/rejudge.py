@@ -16,6 +16,7 @@ from memprobe.ids import slug
 from memprobe.settings import Resolved
 from memprobe.types import Role
 from storage.bundled import recovery_dir
+from storage.importers.dataset import stored_dataset
 from storage.ledger import Ledger
 from storage.runs import RunStore
 from tasks.context import RunContext
@@ -43,7 +44,14 @@ async def rejudge_run(
     """
     name = check_layer(layer or slug(f"judge_{judge}")[:48].rstrip("_"))
     config = second_config(store.manifest.config, resolved, judge)
-    dataset = load_dataset(Path(config.dataset) if config.dataset else recovery_dir())
+    if store.manifest.stored_layer(name) != name:
+        raise UsageError(
+            f"layer {name!r} is what the import is called; choose another --layer name"
+        )
+    if store.manifest.origin is not None:
+        dataset = stored_dataset(store)
+    else:
+        dataset = load_dataset(Path(config.dataset) if config.dataset else recovery_dir())
     if dataset.digest != store.manifest.dataset_digest:
         raise UsageError(
             f"run {store.name!r} was made from another version of the data set "

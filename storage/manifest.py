@@ -135,6 +135,10 @@ class Manifest(Frozen):
             parent=parent,
         )
 
+    def stored_layer(self, name: str) -> str:
+        """The layer of verdicts that a name means: an import's own name is that of `base`."""
+        return "base" if self.origin is not None and name == self.origin.layer else name
+
     @property
     def system_names(self) -> tuple[str, ...]:
         """The systems as the tables call them; a path to a class goes by its slug there."""

@@ -119,15 +119,18 @@ def _statistic(values: PerUser, name: str, total: int, why: str, *, lower: bool)
     numbers = sorted(values.values())
     if not numbers:
         return Cell(None, 0, total, why)
-    found = {
-        "mean": lambda: metrics.mean(numbers),
-        "median": lambda: (
-            metrics.quantile_disc(numbers, 0.5) if lower else statistics.median(numbers)
-        ),
-        "p90": lambda: metrics.quantile_disc(numbers, 0.9),
-        "min": lambda: numbers[0],
-        "max": lambda: numbers[-1],
-    }[name]()
+    found: float | None
+    match name:
+        case "mean":
+            found = metrics.mean(numbers)
+        case "median" if not lower:
+            found = statistics.median(numbers)
+        case "median":
+            found = metrics.quantile_disc(numbers, 0.5)
+        case "p90":
+            found = metrics.quantile_disc(numbers, 0.9)
+        case _:
+            found = numbers[0] if name == "min" else numbers[-1]
     return Cell(found, len(numbers), total)
 
 
@@ -353,10 +356,13 @@ def paper_figures(store: RunStore, layer: str = BASE) -> PaperFigures:
     )
 
 
-def leaves(figures: Mapping[str, Any] | Sequence[Any], path: tuple[Any, ...] = ()) -> Figures:
+Path = tuple[Any, ...]
+
+
+def leaves(figures: Mapping[str, Any] | Sequence[Any], path: Path = ()) -> dict[Path, Any]:
     """Nested figures by their whole path, e.g. `("table3", "amem/retrieve", "self_model", 0)`."""
-    out: dict[Any, Any] = {}
-    pairs = figures.items() if isinstance(figures, Mapping) else enumerate(figures)
+    out: dict[Path, Any] = {}
+    pairs: Any = figures.items() if isinstance(figures, Mapping) else enumerate(figures)
     for key, value in pairs:
         if isinstance(value, (Mapping, list, tuple)):
             out |= leaves(value, (*path, key))

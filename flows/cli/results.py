@@ -90,7 +90,8 @@ def compare(
     sides = []
     for reference in (first, second):
         run, layer = split_layer(reference)
-        sides.append(Side(opened(resolved, run)[1], layer))
+        store = opened(resolved, run)[1]
+        sides.append(Side(store, store.manifest.stored_layer(layer)))
     result = compared(*sides)
     if json_output:
         emit_json(asdict(result))

@@ -59,9 +59,11 @@ class Chain:
     def _rollout(self) -> None:
         user = self.owner.user_id
         placed = self._placed(self.run.history.get(user, []))
-        preferences: dict[int | None, File] = {}
+        preferences: dict[str, File] = {}
+        left: list[File] = []
         for file in self.run.preferences.get(user, []):
-            preferences.setdefault(layout.episode_number(file), file)
+            if preferences.setdefault(file.parts[-1], file) is not file:
+                left.append(file)
         for number, document in sorted(placed.items()):
             task = self.rows.get("tasks", (number,))
             template = episodes.add_history(
@@ -69,10 +71,11 @@ class Chain:
             )
             self._keep(document, "history", template, episode=number)
             # The two files of an episode carry one name.
-            file = preferences.pop(layout.episode_number(document.file) or number, None)
-            if file is not None:
-                self._preferences(file, number)
-        self._left_preferences(list(preferences.values()))
+            for name in (document.file.parts[-1], f"episode_{number}.json"):
+                if name in preferences:
+                    self._preferences(preferences.pop(name), number)
+                    break
+        self._left_preferences([*left, *preferences.values()])
         self._missing_episodes(placed)
         self._memories()
 

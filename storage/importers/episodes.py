@@ -250,8 +250,8 @@ def add_preferences(
             else template.literal(one)
             for one in prefs
         ]
-    columns = {"user_id": ("episodes", "user_id", episode), "task": ("episodes", "task", episode)}
-    return template.object(value, columns, inner)
+    named = {name: ("episodes", name, episode) for name in ("user_id", "task")}
+    return template.object(value, named, inner)
 
 
 def _preference(

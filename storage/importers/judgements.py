@@ -128,6 +128,8 @@ class Judged:
                     "kept as published, marked as never measured", **self.owner.about("verdicts"),
                 )  # fmt: skip
         found = detail.get("retrieved_memories")
+        # What has no target here has no truth: a second judge must not score it either.
+        judgeable = self.owner.known and key in self._known
         self.rows.add(
             "slot_fills",
             {
@@ -137,13 +139,13 @@ class Judged:
                 "prompt_tokens": None, **filled, "call_id": None,
             },
         )  # fmt: skip
-        reason = detail.get("judge_reason")
+        said_why = detail.get("judge_reason")
         self.rows.add(
             "verdicts",
             {
-                **self.key(*key), "label": text,
+                **self.key(*key), "label": text if judgeable else None,
                 "score": score if judged["status"] == "scored" else None,
-                "judge_reason": reason if isinstance(reason, str) else None,
+                "judge_reason": said_why if isinstance(said_why, str) else None,
                 "judge_model": None, **judged, "call_id": None,
             },
         )  # fmt: skip

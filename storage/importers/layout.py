@@ -59,8 +59,8 @@ def find_root(folder: Path) -> Path:
         below: list[Path] = []
         for one in level:
             try:
-                with os.scandir(one) as found:
-                    folders = [e for e in found if e.is_dir(follow_symlinks=False)]
+                with os.scandir(one) as entries:
+                    folders = [e for e in entries if e.is_dir(follow_symlinks=False)]
             except OSError:
                 continue
             names = {entry.name: Path(entry.path) for entry in folders}

@@ -74,7 +74,7 @@ def _file(row: Row, document: Any) -> Rebuilt:
 
 def _kept(row: Row) -> Rebuilt | None:
     """A file that was kept as it is; None when the row is a template."""
-    held = json.loads(row["template_json"]) if row["kind"] in ("raw", "whole") else None
+    held: Any = json.loads(row["template_json"]) if row["kind"] in ("raw", "whole") else None
     match row["kind"]:
         case "raw":
             return Rebuilt(row["path"], base64.b64decode(held), row["sha256"])
