@@ -220,6 +220,24 @@ def test_a_part_that_is_killed_leaves_its_users_in_the_count(site: Site, model: 
         assert site.ended(site.start("killed", limit=6))["type"] == "COMPLETED"
 
 
+def test_a_cancelled_run_takes_its_parts_along(site: Site) -> None:
+    with (
+        Model(latency=1.0) as slow,
+        killed_at_end(site.worker("cpu", slow)),
+        killed_at_end(site.worker("gpu", slow)),
+    ):
+        before = len(site.opened())
+        parent = site.start("cancelled")
+        until(lambda: site.opened()[before:], "the part has begun")
+        (part,) = [r for r in site.parts() if r["name"] == "part-cancelled-gpu_memory"]
+        site.post(f"flow_runs/{parent}/set_state", {"state": {"type": "CANCELLING"}})
+        assert site.ended(parent)["type"] == "CANCELLED"
+        assert site.ended(part["id"])["type"] == "CANCELLED"
+        assert site.manifest("cancelled")["status"] == "interrupted"
+        for lock in ("lock", "parts/gpu_memory.lock", "parts/nomem.lock"):
+            assert not (site.home / "kept" / "cancelled" / lock).exists()
+
+
 def test_sweeps_are_listed_started_and_scheduled(site: Site, model: Model) -> None:
     shell = Shell(site.home / "sweeping", {k: v for k, v in site.env.items() if "RUNS" not in k})
     listed = shell.run("sweep", "--json").json["sweeps"]
