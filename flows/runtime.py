@@ -6,6 +6,7 @@ Prefect passes ids and paths only; each process builds its own clients here.
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -177,6 +178,11 @@ class Runtime:
             self._read = time.monotonic(), usage
         return self._read[1]
 
+    def freeze(self) -> None:
+        """Keep the counters as they are: a display asks for them after the ledger is closed."""
+        if self.before is not None:
+            self._read = math.inf, self.usage()
+
 
 _OPEN: dict[tuple[str, int], Runtime] = {}
 """By run and event loop: a gateway belongs to one loop, and a Dask worker has one a thread."""
@@ -313,6 +319,7 @@ async def _working(
         run = Runtime(context, settings, gateway, ledger, registry, embedder, users, list(cards))
         _OPEN[_place(config.name)] = run
         yield run
+        await asyncio.to_thread(run.freeze)
     finally:
         _OPEN.pop(_place(config.name), None)
         if needs_door:

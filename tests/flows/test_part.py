@@ -122,6 +122,17 @@ async def test_a_stopped_part_stops_the_run_and_leaves_no_rows(tmp_path: Path) -
     assert not RunStore.open(tmp_path / "runs" / "r").read("verdicts", system="rag")
 
 
+async def test_counters_of_all_processes_outlast_the_ledger(tmp_path: Path) -> None:
+    settings = places(tmp_path)
+    async with opened(CONFIG, settings) as run:
+        run.share()
+        store_inputs(run.context, run.users)
+        await Conductor(run).judge_check()
+    told = run.usage(3.0)
+    assert told[0] > 0
+    assert run.usage() == told
+
+
 async def test_two_parts_never_work_on_one_system(tmp_path: Path) -> None:
     settings = places(tmp_path)
     async with opened(CONFIG, settings) as run:
