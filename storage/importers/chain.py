@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from memprobe.types import AccessMode
@@ -58,33 +58,26 @@ class Chain:
 
     def _rollout(self) -> None:
         user = self.owner.user_id
-        placed = self._placed(self.run.history.get(user, []))
-        preferences: dict[str, File] = {}
-        left: list[File] = []
-        for file in self.run.preferences.get(user, []):
-            if preferences.setdefault(file.parts[-1], file) is not file:
-                left.append(file)
+        placed = self._placed(self.run.history.get(user, []), "episodes")
+        judged = self._placed(self.run.preferences.get(user, []), "preference_scores")
         for number, document in sorted(placed.items()):
             task = self.rows.get("tasks", (number,))
             template = episodes.add_history(
                 self.rows, self.owner, number, task, document, self.issues
             )
             self._keep(document, "history", template, episode=number)
-            # The two files of an episode carry one name.
-            for name in (document.file.parts[-1], f"episode_{number}.json"):
-                if name in preferences:
-                    self._preferences(preferences.pop(name), number)
-                    break
-        self._left_preferences([*left, *preferences.values()])
+            if number in judged:
+                self._preferences(judged.pop(number), number)
+        self._left_preferences(judged.values())
         self._missing_episodes(placed)
         self._memories()
 
-    def _placed(self, files: list[File]) -> dict[int, Document]:
+    def _placed(self, files: list[File], table: str) -> dict[int, Document]:
         """Which file is which episode: by its name, and by its task where the name cannot be.
 
         A name that contradicts the task gives way when the task leads to a free place.
         """
-        about = self.owner.about("episodes")
+        about = self.owner.about(table)
         tasks = self.rows.shared("tasks")
         texts: dict[str, list[int]] = {}
         for task in tasks:
@@ -92,7 +85,7 @@ class Chain:
         placed: dict[int, Document] = {}
         waiting: list[tuple[int | None, Document, list[int]]] = []
         for file in files:
-            document = self._read(file, "episodes")
+            document = self._read(file, table)
             if document is None:
                 continue
             number = layout.episode_number(file)
@@ -135,22 +128,16 @@ class Chain:
                 self.issues.add(path, "", "no usable file", "the episode is unscored", **about)
                 episodes.missing_episode(self.rows, self.owner, task, detail)
 
-    def _preferences(self, file: File, episode: int) -> None:
-        document = self._read(file, "preference_scores")
-        if document is not None:
-            template = episodes.add_preferences(
-                self.rows, self.owner, episode, document, self.issues
-            )
-            self._keep(document, "preferences", template, episode=episode)
+    def _preferences(self, document: Document, episode: int) -> None:
+        template = episodes.add_preferences(self.rows, self.owner, episode, document, self.issues)
+        self._keep(document, "preferences", template, episode=episode)
 
-    def _left_preferences(self, files: list[File]) -> None:
+    def _left_preferences(self, documents: Iterable[Document]) -> None:
         about = self.owner.about("preference_scores")
-        for file in files:
+        for document in documents:
             done = "its text is kept in `extras`, no row is made"
-            self.issues.add(file.path, "", "no such episode in the history", done, **about)
-            document = self._read(file, "preference_scores")
-            if document is not None:
-                self._keep_whole(document)
+            self.issues.add(document.path, "", "no such episode in the history", done, **about)
+            self._keep_whole(document)
 
     def _memories(self) -> None:
         file = self.run.memory.get(self.owner.user_id)

@@ -163,7 +163,8 @@ def items(system: str, user: str) -> list[Doc]:
             ]  # fmt: skip
     return [
         {"id": f"t{n}", "content": f"fact {n}\n\n----- ORIGINAL SOURCE -----\nsaid {n}",
-         "category": "facts", "metadata": {"turn_time": "2026-01-02T03:04:05", "op_ids": [{"a": 1}]},
+         "category": "facts",
+         "metadata": {"turn_time": "2026-01-02T03:04:05", "op_ids": [{"a": 1}]},
          "timestamp": "2026-01-02T03:04:05"}
         for n in range(8)
     ]  # fmt: skip
@@ -184,7 +185,7 @@ def details(system: str, user: str, mode: str, draw: random.Random) -> list[Doc]
     out = []
     for category, d in TARGETS:
         lost = system == "memt" and user == "user_002" and mode == "dump_all"
-        row = {
+        row: Doc = {
             "category": category,
             "dimension": d,
             "explanation": f"Zwölf Sätze über {d} von {user} — 猫.",
@@ -233,7 +234,10 @@ def blamed(listed: list[Doc], user: str, draw: random.Random) -> Doc:
 
 
 def make_release(
-    folder: Path, users: tuple[str, ...] = ("user_001", "user_002"), *, with_preferences: bool = True
+    folder: Path,
+    users: tuple[str, ...] = ("user_001", "user_002"),
+    *,
+    with_preferences: bool = True,
 ) -> Path:
     """Write a release of all five systems; returns its root."""
     draw = random.Random(3)
@@ -258,7 +262,9 @@ def _chain(
         if with_preferences:
             write(root / f"pref_judge/{run}/{user}/episode_{number}.json", preferences(episode))
     held = items(system, user)
-    write(root / f"memory/{run}/{user}/memories.json", {"num_memories": len(held), "memories": held})
+    write(
+        root / f"memory/{run}/{user}/memories.json", {"num_memories": len(held), "memories": held}
+    )
     for mode, suffix in (("dump_all", ""), ("retrieve", "_retrieve")):
         if system == "nomem" and mode == "retrieve":
             continue

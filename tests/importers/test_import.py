@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -19,10 +18,10 @@ from tests.importers.support import assert_nothing_lost, imported, problems, row
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, RunStore, Imported]]:
+def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, RunStore, Imported]:
     folder = tmp_path_factory.mktemp("whole")
     root = make_release(folder)
-    yield root, *imported(folder, folder / "runs" / "pub")
+    return root, *imported(folder, folder / "runs" / "pub")
 
 
 def test_a_whole_release_has_no_issue_and_loses_nothing(
