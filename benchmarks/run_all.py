@@ -114,6 +114,14 @@ ALL = (
         "seconds to score 5,000 users",
     ),
     Bench(
+        "import",
+        "benchmarks.bench_import",
+        ("--users", "1"),
+        ("import_over_bound",),
+        1.0,
+        "import of 40 users over 60 s",
+    ),
+    Bench(
         "mem0",
         "benchmarks.bench_mem0",
         ("--messages", "4", "--rounds", "1"),
