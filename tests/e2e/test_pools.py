@@ -28,6 +28,7 @@ pytestmark = [pytest.mark.heavy, pytest.mark.timeout(900)]
 YAML = str(ROOT / "deploy" / "prefect.yaml")
 PLUGIN = f"{ROOT / 'tests' / 'e2e' / 'gpu_memory.py'}:GpuMemory"
 SYSTEMS = ["nomem", PLUGIN]
+WITH_MEMT = [*SYSTEMS, "memt"]
 
 
 class Site:
@@ -135,7 +136,7 @@ def local(tmp_path_factory: pytest.TempPathFactory, site: Site, model: Model) ->
     home = tmp_path_factory.mktemp("local")
     env = {k: v for k, v in site.env.items() if k not in ("MEMPROBE_RUNS", "GPU_MEMORY_NOTE")}
     shell = Shell(home, {**env, **model.env})
-    chosen = ("--model", "openai/mock", "--systems", ",".join(SYSTEMS))
+    chosen = ("--model", "openai/mock", "--systems", ",".join(WITH_MEMT))
     done = shell.run("run", *chosen, "--users", "2", "--limit", "3", "--run", "local", "--json")
     assert done.code == 0, done.err
     return shell.runs / "local"
@@ -143,11 +144,14 @@ def local(tmp_path_factory: pytest.TempPathFactory, site: Site, model: Model) ->
 
 def test_a_system_runs_in_the_pool_of_its_card_only(site: Site, model: Model, local: Path) -> None:
     with killed_at_end(site.worker("cpu", model)), killed_at_end(site.worker("gpu", model)):
-        parent = site.start("both")
+        parent = site.start("both", systems=WITH_MEMT)
         state = site.ended(parent)
         assert state["type"] == "COMPLETED", state["message"]
         pools = {r["name"]: r["work_pool_name"] for r in site.parts()}
-        assert pools == {"part-both-gpu_memory": "memprobe-gpu"}
+        assert pools == {
+            "part-both-gpu_memory": "memprobe-gpu",
+            "part-both-memt": "memprobe-gpu",
+        }
         opened = site.opened()
         assert {row["pool"] for row in opened} == {"gpu"}
         assert {row["user"] for row in opened} == {"user_001", "user_002"}
@@ -156,8 +160,8 @@ def test_a_system_runs_in_the_pool_of_its_card_only(site: Site, model: Model, lo
         assert site.manifest("both")["status"] == "complete"
         # The same again: nothing is missing, so nothing is dispatched and nothing asked.
         asked = len(model.chats)
-        assert site.ended(site.start("both"))["type"] == "COMPLETED"
-        assert len(site.parts()) == 1
+        assert site.ended(site.start("both", systems=WITH_MEMT))["type"] == "COMPLETED"
+        assert len(site.parts()) == len(pools)
         assert len(model.chats) == asked
 
 
@@ -169,7 +173,7 @@ def test_a_missing_worker_is_told_given_up_and_made_good(
     try:
         # The gpu worker of the test before was killed and its heartbeat is still young.
         with killed_at_end(site.worker("cpu", model)):
-            parent = site.start("alone")
+            parent = site.start("alone", systems=WITH_MEMT)
             until(lambda: site.state(parent)["type"] == "RUNNING", "the run starts")
             began = time.monotonic()
             told = until(lambda: site.warnings(parent), "the missing worker is told", 60)
@@ -193,13 +197,14 @@ def test_a_missing_worker_is_told_given_up_and_made_good(
             # Nobody left the denominator: what was not measured is there as unscored.
             assert {r["system"]: (r["status"], r["n"]) for r in rows} == {
                 "gpu_memory": ("unscored", 6),
+                "memt": ("unscored", 6),
                 "nomem": ("scored", 6),
             }
             artifacts = site.post("artifacts/filter", {})
             assert "missing-worker-memprobe-gpu" in {a["key"] for a in artifacts}
             # With a worker the same run completes, and what was done is not done again.
             with killed_at_end(site.worker("gpu", model)):
-                state = site.ended(site.start("alone"))
+                state = site.ended(site.start("alone", systems=WITH_MEMT))
                 assert state["type"] == "COMPLETED", state["message"]
             assert {row["pool"] for row in site.opened()[before:]} == {"gpu"}
             assert_same_tables(local, made)
