@@ -134,7 +134,7 @@ def _statistic(values: PerUser, name: str, total: int, why: str, *, lower: bool)
     return Cell(found, len(numbers), total)
 
 
-class _Run:
+class RunValues:
     """The per-user values of one run, and what they are counted out of."""
 
     def __init__(self, store: RunStore, connection: DuckDBPyConnection, layer: str) -> None:
@@ -211,7 +211,7 @@ class _Run:
         return NO_VERDICTS
 
 
-def _table2(run: _Run) -> Figures:
+def _table2(run: RunValues) -> Figures:
     out: Figures = {}
     for system in run.systems:
         total = len(run.users[system])
@@ -237,7 +237,7 @@ def _table2(run: _Run) -> Figures:
     return out
 
 
-def _table3(run: _Run) -> Figures:
+def _table3(run: RunValues) -> Figures:
     return {
         f"{system}/{name}": {
             category: [
@@ -269,7 +269,7 @@ def _counts(counted: Mapping[tuple[str, str], int], category: str | None) -> dic
     return cells
 
 
-def _table4(run: _Run) -> Figures:
+def _table4(run: RunValues) -> Figures:
     out: Figures = {}
     for system in run.systems:
         for name, mode, k in run.modes(system):
@@ -285,7 +285,7 @@ def _table4(run: _Run) -> Figures:
     return out
 
 
-def _table13(run: _Run) -> Figures:
+def _table13(run: RunValues) -> Figures:
     return {
         system: {
             category: _counts(run.blame.get((system, "dump_all", None), {}), category)
@@ -295,7 +295,7 @@ def _table13(run: _Run) -> Figures:
     }
 
 
-def _table14(run: _Run) -> Figures:
+def _table14(run: RunValues) -> Figures:
     out: Figures = {}
     for system in run.systems:
         total = len(run.users[system])
@@ -309,7 +309,7 @@ def _table14(run: _Run) -> Figures:
     return out
 
 
-def _gap(run: _Run) -> Figures:
+def _gap(run: RunValues) -> Figures:
     out: Figures = {}
     for system in run.systems:
         modes = run.modes(system)
@@ -339,7 +339,7 @@ class PaperFigures:
 def paper_figures(store: RunStore, layer: str = BASE) -> PaperFigures:
     """Compute the tables from a run's artifacts; takes well under a second for 50 users."""
     with connect(store, _TABLES) as connection:
-        run = _Run(store, connection, layer)
+        run = RunValues(store, connection, layer)
     return PaperFigures(
         run=store.name,
         layer=layer,
