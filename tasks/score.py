@@ -45,7 +45,7 @@ _DIGITS = 12
 
 INPUTS = (
     *("verdicts", "targets", "attributions", "episodes", "preference_scores", "turn_scores"),
-    "memory_items",
+    *("memory_items", "import_issues"),
 )
 
 Mode = tuple[str, int | None]
@@ -190,6 +190,12 @@ _FOOTPRINT = """
 SELECT system, user_id, count(*), sum(chars)::BIGINT FROM memory_items GROUP BY ALL
 """
 
+# A store of which an import lost something is unknown; it is no empty and no smaller store.
+_LOST = """
+SELECT DISTINCT system, user_id FROM import_issues
+WHERE table_name = 'memory_items' AND severity = 'lost' AND user_id <> ''
+"""
+
 _ATTRIBUTION = """
 SELECT system, access_mode, k, user_id, count(*) FILTER (label = 'ok'),
        count(*) FILTER (label = 'memory_failure'), count(*) FILTER (status = 'scored'), count(*)
@@ -327,6 +333,7 @@ def _rollout(
     episodes: list[tuple[Any, ...]],
     turns: list[tuple[Any, ...]],
     stores: list[tuple[Any, ...]],
+    lost: frozenset[str],
 ) -> None:
     users, numbers = _columns(episodes, 6)
     scored, total, satisfied, all_turns, satisfied_turns, epochs = numbers.T
@@ -345,12 +352,15 @@ def _rollout(
     owners, numbers = _columns(stores, 2)
     items = np.zeros(len(system.users))
     items[[system.at[user] for user in owners]] = numbers[:, 0]
+    items[[system.at[user] for user in system.users if user in lost]] = np.nan
     # A store that holds nothing has no items, but no length of an item either.
     n_stores = float(len(users))
     per_epoch = system.spread(epochs, users)
-    system.means("items", items / per_epoch, (n_stores, n_stores))
+    n_known = n_stores - len(lost & set(users))
+    system.means("items", items / per_epoch, (n_known, n_stores))
     lengths = system.spread(_ratio(numbers[:, 1], numbers[:, 0]), owners)
-    system.means("chars", lengths, (float(len(owners)), n_stores))
+    lengths[[system.at[user] for user in owners if user in lost]] = np.nan
+    system.means("chars", lengths, (float(len(set(owners) - lost)), n_stores))
 
 
 def _blame(system: _System, rows: dict[Mode, list[tuple[Any, ...]]], modes: Sequence[Mode]) -> None:
@@ -370,6 +380,7 @@ def metric_rows(connection: DuckDBPyConnection, layer: str, seed: int) -> Rows:
     episodes = _by_system(connection.execute(_ROLLOUT).fetchall()) if base else {}
     turns = _by_system(connection.execute(_PREFERENCE).fetchall()) if base else {}
     stores = _by_system(connection.execute(_FOOTPRINT).fetchall()) if base else {}
+    lost = _by_system(connection.execute(_LOST).fetchall()) if base else {}
     blamed = _by_system(connection.execute(_ATTRIBUTION, [layer]).fetchall())
     rows: Rows = []
     for name in sorted({s.system for s in scores} | episodes.keys()):
@@ -382,7 +393,8 @@ def metric_rows(connection: DuckDBPyConnection, layer: str, seed: int) -> Rows:
                 by_mode.setdefault((access_mode, k), []).append(tuple(rest))
         system = _System(layer, name, sorted(people))
         if name in episodes:
-            _rollout(system, episodes[name], turns.get(name, []), stores.get(name, []))
+            gone = frozenset(row[0] for row in lost.get(name, []))
+            _rollout(system, episodes[name], turns.get(name, []), stores.get(name, []), gone)
         for one in mine:
             _recovery(system, one)
         if by_mode:

@@ -65,14 +65,22 @@ SELECT system, user_id,
 FROM episodes
 GROUP BY ALL;
 
+-- A store of which an import lost something is unknown; it is no empty and no smaller store.
+CREATE VIEW lost_stores AS
+SELECT DISTINCT system, user_id, true AS lost
+FROM import_issues
+WHERE table_name = 'memory_items' AND severity = 'lost' AND user_id <> '';
+
 CREATE VIEW rollout_summary AS
 SELECT r.system, count(*) AS n_users,
        sum(r.n_scored)::BIGINT AS n_scored, sum(r.n_total)::BIGINT AS n_total,
        100 * avg(r.a) AS a_pct, avg(r.c) AS c_mean, avg(r.c_satisfied) AS c_satisfied_mean,
-       avg(p.d) AS d_mean, avg(coalesce(f.items, 0) / r.n_stores) AS items_mean, avg(f.chars) AS chars_mean
+       avg(p.d) AS d_mean, avg(coalesce(f.items, 0) / r.n_stores) FILTER (l.lost IS NULL) AS items_mean,
+       avg(f.chars) FILTER (l.lost IS NULL) AS chars_mean
 FROM user_rollout r
 LEFT JOIN user_preference p USING (system, user_id)
 LEFT JOIN user_footprint f USING (system, user_id)
+LEFT JOIN lost_stores l USING (system, user_id)
 GROUP BY ALL
 ORDER BY r.system;
 

@@ -12,9 +12,11 @@ from typing import Any
 import pytest
 
 from memprobe.errors import UsageError
+from storage.catalog import query
 from storage.runs import RunStore
 from tasks import paper_tables
 from tasks.paper_figures import Cell, PaperFigures, leaves, paper_figures
+from tasks.score import score_run
 from tests.importers.release import CATEGORIES, RUNS, TARGETS, change, load, make_release
 from tests.importers.support import imported
 from tests.report.make_run import make_run
@@ -124,6 +126,14 @@ def test_a_store_that_is_lost_is_not_an_empty_store(tmp_path: Path) -> None:
     run, _ = imported(root, tmp_path / "pub")
     cell = paper_figures(run).tables["table2"]["mem0"]["items_mean"]
     assert (cell.value, cell.n, cell.total) == (7.0, 2, 3)
+    score_run(run)
+    metrics = {
+        r["metric"]: r for r in run.read("metrics") if r["system"] == "mem0" and r["n_total"] == 3
+    }
+    assert (metrics["items"]["value"], metrics["items"]["n_scored"]) == (7.0, 2)
+    assert metrics["chars"]["n_scored"] == 2
+    (summary,) = query(run, "select * from rollout_summary where system = 'mem0'").dicts()
+    assert summary["items_mean"] == 7.0
 
 
 def test_a_lost_record_lowers_n_and_is_never_a_zero(tmp_path: Path) -> None:
