@@ -6,7 +6,7 @@ import sys
 import time
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -22,14 +22,10 @@ if TYPE_CHECKING:
 SHOWN = 50
 """Issues printed; all are in --json and in the table `import_issues`."""
 
-group = typer.Typer(
-    no_args_is_help=True, help="Bring published artifacts into a run, with a report of every flaw."
-)
-
 
 def register(app: typer.Typer) -> None:
-    """Add the group."""
-    app.add_typer(group, name="import", rich_help_panel="Measure")
+    """Add the command."""
+    app.command("import", rich_help_panel="Measure")(import_published)
 
 
 class _Progress:
@@ -65,10 +61,13 @@ def _wanted(text: str | None) -> int | tuple[str, ...] | None:
     return ids
 
 
-@group.command("recovery-release")
 @with_settings()
-def recovery_release(
+def import_published(
     resolved: Resolved,
+    kind: Annotated[
+        Literal["recovery-release"],
+        typer.Argument(metavar="KIND", help="What it is: recovery-release."),
+    ],
     folder: Annotated[
         Path, typer.Argument(metavar="DIR", help="The unpacked release, or a folder above it.")
     ],
@@ -81,7 +80,7 @@ def recovery_release(
     ] = None,
     json_output: Json = False,
 ) -> None:
-    """Import the public release of the recovery benchmark (arXiv 2606.24595, CC BY 4.0).
+    """Bring published records into a run: the recovery paper's release (arXiv 2606.24595).
 
     Nothing is lost: what has no column stays in the table `extras`. Every file or
     field that is missing, damaged or surprising is reported; exits with 1 when a
