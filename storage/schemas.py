@@ -116,6 +116,15 @@ SCHEMAS: dict[str, pa.Schema] = {
         "number:int! severity:text! path:text! field:text! problem:text! done:text! system:text! "
         "user_id:text! table_name:text!"
     ),
+    "audits": _schema(
+        f"sheet:text! rater:text! item_id:text! {_STORE} {_ACCESS} {_TARGET} stratum:text! "
+        "weight:float! judge_score:float! judge_label:text human_score:float human_label:text "
+        "note:text"
+    ),
+    "audit_problems": _schema(
+        "sheet:text! number:int! file:text! row:int! item_id:text! rater:text! kind:text! "
+        "problem:text!"
+    ),
     "metrics": _schema(
         "layer:text! system:text! access_mode:text k:int metric:text! category:text value:float "
         "std:float lo:float hi:float n_users:int! n_scored:long! n_total:long!"
@@ -123,7 +132,9 @@ SCHEMAS: dict[str, pa.Schema] = {
 }
 """Column order is the order in the files."""
 
-UNPARTITIONED = frozenset({"metrics", "footprints", "import_issues"})
+UNPARTITIONED = frozenset(
+    {"metrics", "footprints", "import_issues", "audits", "audit_problems"}
+)
 USER_ONLY = frozenset({"users", "targets", "tasks", "oracle_verdicts", "judge_checks"})
 
 _TARGET_KEY = ("category", "dimension")
@@ -147,6 +158,8 @@ UNIQUE: dict[str, tuple[str, ...]] = {
     "attributions": (*_STORE_KEY, *_ACCESS_KEY, *_TARGET_KEY),
     "extras": ("path", "place"),
     "import_issues": ("number",),
+    "audits": ("sheet", "rater", "item_id"),
+    "audit_problems": ("sheet", "number"),
     "metrics": ("layer", "system", "access_mode", "k", "metric", "category"),
 }
 """What one row is about. Two rows of one key would count an item twice."""

@@ -8,6 +8,7 @@ import typer
 
 import memprobe
 from flows.cli import (
+    audit,
     doctor,
     generate,
     imports,
@@ -52,5 +53,5 @@ def root(
     and who lost what is missing."""
 
 
-for module in (run, sweep, status, imports, results, tables, generate, systems, doctor):
+for module in (run, sweep, status, imports, results, tables, audit, generate, systems, doctor):
     module.register(app)
