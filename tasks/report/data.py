@@ -355,6 +355,7 @@ _COLUMNS = {
     # An item's name tells what a memory was doing; those of other roles are not needed.
     "calls": "* replace (case when role = 'memory' then item end as item)",
     "footprints": "*",
+    "import_issues": "system, user_id, table_name, severity",
     "metrics": "*",
 }
 
