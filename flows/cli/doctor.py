@@ -19,7 +19,14 @@ import typer
 from flows.cli import errors
 from flows.cli.options import Json, with_settings
 from flows.cli.output import emit_json, note, plain, table
-from memprobe.settings import OPTIONS, RUN_OPTIONS, Resolved, redact, shown
+from memprobe.settings import (
+    OPTIONS,
+    PROCESS_OPTIONS,
+    RUN_OPTIONS,
+    Resolved,
+    redact,
+    shown,
+)
 
 DISTRIBUTION = "memprobe-audit"
 KEYS = (
@@ -50,7 +57,7 @@ def register(app: typer.Typer) -> None:
     app.command(rich_help_panel="Set up")(up)
 
 
-@with_settings(*(option.name for option in RUN_OPTIONS))
+@with_settings(*(option.name for option in RUN_OPTIONS + PROCESS_OPTIONS))
 def doctor(resolved: Resolved, json_output: Json = False) -> None:
     """Show every setting with its origin and check this machine. Keys are never shown.
 
