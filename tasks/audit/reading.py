@@ -223,10 +223,12 @@ def read_answers(store: RunStore, paths: Sequence[Path]) -> AuditResult:
     with store.lock():
         for name, sheet in sorted(known.items()):
             rows_of = [row for _, row in reader.rows.get(name, {}).values()]
-            audits = [{**row, "layer": sheet.key["layer"]} for row in rows_of]
+            n_items = len(sheet.items)
+            extra = {"layer": sheet.key["layer"], "n_items": n_items}
+            audits = [{**row, **extra} for row in rows_of]
             problems = [p for p in reader.problems if p.sheet in (name, "")]
             stored = [{"number": n, **asdict(p), "sheet": name} for n, p in enumerate(problems, 1)]
             store.commit(audit_unit(name), VERSION, {"audits": audits, "audit_problems": stored})
             seed = store.manifest.config.seed
-            found.append(figures(name, sheet.key["layer"], len(sheet.items), audits, seed))
+            found.append(figures(name, sheet.key["layer"], n_items, audits, seed))
     return AuditResult(store.name, tuple(found), tuple(reader.problems), len(answers))

@@ -155,6 +155,7 @@ class ReportData:
     budget: list[Row]
     ingestion: list[Row]
     readers: list[Row]
+    audits: list[Row]
     windows: tuple[Window, ...]
     oracle: Row
     comparisons: list[Comparison] = field(default_factory=list)
@@ -329,6 +330,7 @@ def _load(store: RunStore, ask: Ask, windows_of: Sequence[str]) -> ReportData:
         budget=ask("select * from budget_probe"),
         ingestion=ask("select * from ingestion"),
         readers=ask("select * from dump_readers"),
+        audits=ask("select * from audits order by sheet, rater, item_id"),
         windows=windows_for(manifest.config, windows_of),
         oracle=oracle[0] if oracle else {},
         comparisons=compare(ask(PER_USER), manifest.config.seed),
@@ -357,6 +359,7 @@ _COLUMNS = {
     "footprints": "*",
     "import_issues": "system, user_id, table_name, severity",
     "metrics": "*",
+    "audits": "* exclude (note)",
 }
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tasks.report import budget, ingestion, readers
+from tasks.report import budget, human, ingestion, readers
 from tasks.report.charts import LABEL_NAMES
 from tasks.report.data import CATEGORY_NAMES, ReportData, Row, way_name
 from tasks.report.tables import Column, Table
@@ -336,6 +336,7 @@ def all_tables(data: ReportData) -> dict[str, Table]:
         latency(data),
         judge_check(data),
         readers.table(data),
+        *human.tables(data),
         unscored(data),
         calls(data),
     )
