@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -14,6 +15,7 @@ from flows.cli.output import emit_json, note
 from memprobe.settings import Resolved
 
 if TYPE_CHECKING:
+    from storage.runs import RunStore
     from tasks.paper_figures import PaperFigures
     from tasks.paper_tables import Expectation
 
@@ -33,6 +35,10 @@ def tables(
     style: Annotated[
         Literal["text", "csv", "latex"], typer.Option("--format", help="How they are written.")
     ] = "text",
+    protocol: Annotated[
+        Literal["paper", "strict"],
+        typer.Option(help="strict: beside the published figures the corrected ones, and why."),
+    ] = "paper",
     expect: Annotated[
         Path | None,
         typer.Option(
@@ -49,20 +55,27 @@ def tables(
     `memprobe tables pub --paper recovery --format latex`
 
     `memprobe tables pub --expect expected.json`
+
+    `memprobe tables pub --protocol strict`
     """
     from tasks import paper_tables
     from tasks.paper_figures import paper_figures
 
     wanted = paper_tables.read_expected(expect) if expect is not None else None
-    figures = paper_figures(opened(resolved, run)[1])
+    store = opened(resolved, run)[1]
+    figures = paper_figures(store)
+    strict = _strict(store) if protocol == "strict" else None
     compared = paper_tables.compare(figures, wanted) if wanted is not None else None
     if json_output:
-        emit_json(_facts(figures, compared))
+        facts = _facts(figures, compared)
+        emit_json(facts if strict is None else {**facts, "corrections": strict("json")})
     elif style == "csv":
         print(paper_tables.to_csv(figures), end="")
     else:
         write = paper_tables.to_latex if style == "latex" else paper_tables.to_text
         print(write(paper_tables.layout(figures)), end="")
+    if strict is not None and not json_output:
+        print(strict(style), end="")
     if compared is None:
         return
     differ = len(compared.differences)
@@ -72,6 +85,20 @@ def tables(
     note(f"memprobe: {compared.compared - differ} of {compared.compared} values as expected")
     if differ:
         raise typer.Exit(errors.INCOMPLETE)
+
+
+def _strict(store: RunStore) -> Callable[[str], Any]:
+    from tasks import corrections_output as output
+    from tasks.corrections import corrections
+
+    found = corrections(store)
+    writers: dict[str, Callable[..., Any]] = {
+        "text": output.to_text,
+        "csv": output.to_csv,
+        "latex": output.to_latex,
+        "json": output.facts,
+    }
+    return lambda style: writers[style](found)
 
 
 def _facts(figures: PaperFigures, compared: Expectation | None) -> dict[str, Any]:
