@@ -94,6 +94,9 @@ class _Users(Work):
             extras.append(extra(bank, "bank_user", template, place=entry.place, user_id=user_id))
         else:
             shared.add("users", users.blank_user(user_id))
+        if bank is not None:
+            # The bank's own hash: the version of the truth that this user was read from.
+            shared.tables["users"][()]["dataset_digest"] = bank.sha256
         if not known:
             done = "all its records are unscored"
             self.issues.add("", "user_id", f"{user_id} is not in the bank", done, user_id=user_id)
