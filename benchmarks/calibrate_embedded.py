@@ -10,7 +10,7 @@ assistant's questions about the target against those of the user's other tasks
 Reader: disclosed statements against those of the user's other tasks (at most a twentieth
 of the former is given up). Each is chosen again with one user left out and tried on
 that user. Prints JSON; `--write` puts thresholds and provenance into the data file.
-The judge's cuts come from public judgements and are left alone.
+The judge's constants come from public judgements: see `benchmarks/calibrate_judge.py`.
 """
 
 from __future__ import annotations
@@ -270,8 +270,7 @@ def write(report: dict[str, Any]) -> Path:
     if any(stored[name] != value for name, value in chosen.items()):
         # The version is part of every embedded answer's key: old answers must not be replayed.
         stored["version"] += 1
-    cuts = stored["provenance"]["judge_cuts"]
-    stored |= chosen | {"provenance": {**provenance(report), "judge_cuts": cuts}}
+    stored |= chosen | {"provenance": provenance(report)}
     path.write_text(json.dumps(stored, indent=1) + "\n", encoding="utf-8")
     return path
 

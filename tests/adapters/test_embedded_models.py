@@ -371,11 +371,6 @@ def test_default_profile_has_no_window_and_an_estimate_of_tokens(
     ]
 
 
-def test_judge_cuts_rise() -> None:
-    cuts = thresholds().judge_cuts
-    assert list(cuts) == sorted(set(cuts))
-
-
 async def test_reader_merges_parts_as_it_would_have_read_the_whole(
     reader: ExtractiveReader, bundled: Dataset
 ) -> None:

@@ -15,6 +15,9 @@ import numpy as np
 from adapters.models.minilm import MiniLM
 from memprobe.polarity import Axis
 
+MARGIN = 0.1
+"""A text nearer to the middle than this speaks for neither end."""
+
 _DENIAL = re.compile(
     r"\b(?:not|no|never|none|nothing|nobody|neither|nor|without|cannot|hardly|rarely|seldom"
     r"|rather than|instead of|anything but|low tolerance for|low(?= \w+ tolerance)"

@@ -61,7 +61,9 @@ class EmbeddedProvider:
                     return await self._reader.merge(v["candidates"], category, v["dimension"])
                 return await self._reader.fill(v["memories"], category, v["dimension"])
             case Role.JUDGE:
-                return await self._judge.judge(v["label"], v["short"], v["explanation"])
+                return await self._judge.judge(
+                    v["label"], v["short"], v["explanation"], v.get("dimension", "")
+                )
             case Role.ORACLE:
                 return await self._judge.oracle(v["task"], v["short"], v["explanation"])
             case Role.DISCLOSURE:

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from adapters.models.embedded.polarity import MARGIN, opposition, positions
+from adapters.models.embedded.rubric import Evidence, axes, rubric, share
 from adapters.models.embedded.thresholds import Thresholds
 from adapters.models.minilm import MiniLM
 from prompts.answers import (
@@ -37,17 +39,32 @@ async def nearest(
 
 
 class SimilarityJudge:
-    """Verdicts from cosines and calibrated cuts; see the data file for their provenance."""
+    """Verdicts from evidence and calibrated constants; see the data files for their provenance."""
 
     def __init__(self, embedder: MiniLM, cuts: Thresholds) -> None:
         self._embedder = embedder
         self._cuts = cuts
 
-    async def judge(self, label: str, short: str, explanation: str) -> JudgeAnswer:
-        """Score of a recovered label on the five-point scale."""
+    async def evidence(
+        self, label: str, short: str, explanation: str, dimension: str = ""
+    ) -> Evidence:
+        """What the judge goes by; opposition is looked for on directional dimensions."""
         cosine, _ = await nearest(self._embedder, [label], [short, explanation])
-        step = sum(cosine >= cut for cut in self._cuts.judge_cuts)
-        return JudgeAnswer(score=JUDGE_SCALE[step], reason=f"cosine {cosine:.2f} with the target")
+        axis = axes().find(dimension)
+        against = 0.0
+        if axis is not None:
+            against = opposition(*await positions(self._embedder, [label, short], axis))
+        return Evidence(cosine, share(label, short, explanation), against)
+
+    async def judge(
+        self, label: str, short: str, explanation: str, dimension: str = ""
+    ) -> JudgeAnswer:
+        """Score of a recovered label on the five-point scale."""
+        found = await self.evidence(label, short, explanation, dimension)
+        reason = f"cosine {found.cosine:.2f} with the target, {found.share:.0%} of its words shared"
+        if found.opposition >= MARGIN:
+            reason += f", opposite ends of the axis by {found.opposition:.2f}"
+        return JudgeAnswer(score=JUDGE_SCALE[rubric().step(found)], reason=reason)
 
     async def oracle(self, task: str, short: str, explanation: str) -> OracleAnswer:
         """Whether the task is near enough to its target to bring it up."""

@@ -9,6 +9,7 @@ from typing import Annotated
 
 from pydantic import Field, ValidationError
 
+from adapters.models.embedded.rubric import axes, rubric
 from memprobe.dataset import explain
 from memprobe.errors import DatasetError
 from memprobe.types import Frozen
@@ -18,7 +19,7 @@ Cosine = Annotated[float, Field(ge=-1, le=1)]
 
 
 class Thresholds(Frozen):
-    """Cosines of all-MiniLM-L6-v2. `judge_cuts` bound the scores .25, .5, .75 and 1 from below.
+    """Cosines of all-MiniLM-L6-v2; the judge's own constants are in `rubric`.
 
     `oracle` is the least similarity of a task to its target at which the task
     can invite it, `disclosure` that of a user's message to the target it shows,
@@ -27,7 +28,6 @@ class Thresholds(Frozen):
     """
 
     version: int
-    judge_cuts: tuple[Cosine, Cosine, Cosine, Cosine]
     oracle: Cosine
     disclosure: Cosine
     invitation: Cosine
@@ -35,13 +35,16 @@ class Thresholds(Frozen):
     provenance: dict[str, str]
 
 
-CODE_VERSION = 2
+CODE_VERSION = 3
 """Raised when a player, the reader or the judge answers differently for the same input."""
 
 
 def identity() -> str:
     """What the embedded models' answers depend on beside their input: code and constants."""
-    digest = hashlib.sha256(thresholds().model_dump_json().encode()).hexdigest()
+    # Of the judge only what it answers by: figures and provenance change no answer.
+    judge = rubric().model_dump_json(include={"version", "share", "opposition", "cuts"})
+    facts = [thresholds().model_dump_json(), judge, axes().model_dump_json()]
+    digest = hashlib.sha256("\n".join(facts).encode()).hexdigest()
     return f"{CODE_VERSION}/{digest[:16]}"
 
 
