@@ -125,6 +125,18 @@ SCHEMAS: dict[str, pa.Schema] = {
         "sheet:text! number:int! file:text! row:int! item_id:text! rater:text! kind:text! "
         "problem:text!"
     ),
+    "judge_agreement": _schema(
+        "first:text! second:text! scope:text! system:text access_mode:text k:int n_items:long! "
+        "n_users:int! kappa:float kappa_lo:float kappa_hi:float mean_error:float "
+        "mean_error_lo:float mean_error_hi:float shift:float exact:float threshold:float "
+        "threshold_lo:float threshold_hi:float first_passed:float second_passed:float "
+        "confusion_json:text!"
+    ),
+    "polarity": _schema(
+        f"{_STORE} access_mode:text! k:int {_TARGET} label:text! method:text! polarity:text "
+        f"target_pole:text label_pole:text target_said:text label_said:text {_OUTCOME} "
+        "call_id:text"
+    ),
     "metrics": _schema(
         "layer:text! system:text! access_mode:text k:int metric:text! category:text value:float "
         "std:float lo:float hi:float n_users:int! n_scored:long! n_total:long!"
@@ -132,9 +144,7 @@ SCHEMAS: dict[str, pa.Schema] = {
 }
 """Column order is the order in the files."""
 
-UNPARTITIONED = frozenset(
-    {"metrics", "footprints", "import_issues", "audits", "audit_problems"}
-)
+UNPARTITIONED = frozenset({"metrics", "footprints", "import_issues", "audits", "audit_problems"})
 USER_ONLY = frozenset({"users", "targets", "tasks", "oracle_verdicts", "judge_checks"})
 
 _TARGET_KEY = ("category", "dimension")
@@ -160,6 +170,8 @@ UNIQUE: dict[str, tuple[str, ...]] = {
     "import_issues": ("number",),
     "audits": ("sheet", "rater", "item_id"),
     "audit_problems": ("sheet", "number"),
+    "judge_agreement": ("first", "second", "scope", "system", "access_mode", "k"),
+    "polarity": (*_STORE_KEY, "method", "access_mode", "k", *_TARGET_KEY),
     "metrics": ("layer", "system", "access_mode", "k", "metric", "category"),
 }
 """What one row is about. Two rows of one key would count an item twice."""
