@@ -19,10 +19,13 @@ from jinja2 import DictLoader, Environment, StrictUndefined
 from markupsafe import Markup
 
 from memprobe.text import sanitize
+from memprobe.types import Protocol
 from storage.files import LocalFiles
 from storage.runs import RunStore
+from tasks.corrections import Corrections, corrections
 from tasks.report import cases, charts, sections
 from tasks.report.data import ReportData, counted, load, verdict_notice, warnings, way_name
+from tasks.report.gallery import Gallery, Room
 from tasks.report.tables import WRITERS, Table, md, to_markdown
 
 FOLDER = "report"
@@ -35,8 +38,10 @@ _SECTIONS = (
     ("price", "Footprint and cost"),
     ("ingest", "Ingestion"),
     ("speed", "Latency"),
+    ("corrections", "Corrections"),
     ("trust", "Judge check and coverage"),
     ("spent", "Calls"),
+    ("gallery", "Gallery"),
     ("cases", "Cases"),
     ("reproduce", "Reproduce"),
 )
@@ -108,7 +113,13 @@ def _pretty(value: Any) -> str:
     return json.dumps(value, indent=2, ensure_ascii=False, sort_keys=True)
 
 
-def _page(data: ReportData, tables: Mapping[str, Table], book: cases.CaseBook) -> tuple[str, str]:
+def _page(
+    data: ReportData,
+    tables: Mapping[str, Table],
+    book: cases.CaseBook,
+    rooms: Sequence[Room],
+    corrected: Corrections | None,
+) -> tuple[str, str]:
     """The page before and after the users' payloads."""
     made = {chart.id: chart for chart in charts.all_charts(data)}
     plotly = _plotly()
@@ -133,7 +144,9 @@ def _page(data: ReportData, tables: Mapping[str, Table], book: cases.CaseBook) -
         css=Markup(_asset("report.css")),
         notice=verdict_notice(manifest),
         warnings=warnings(data),
-        sections=_SECTIONS,
+        sections=[s for s in _SECTIONS if s[0] != "corrections" or corrected is not None],
+        rooms=rooms,
+        corrected=corrected,
         counted=counted,
         n_users=len(data.users),
         n_targets=data.n_targets,
@@ -179,6 +192,11 @@ def summary(store: RunStore) -> str:
     return summary_markdown(load(store))
 
 
+def needs_corrections(data: ReportData) -> bool:
+    """Whether figures were made by a published procedure, faults included."""
+    return data.manifest.origin is not None or data.manifest.protocol is Protocol.PAPER
+
+
 def build_report(
     store: RunStore, *, cap: int = cases.PAYLOAD_CAP, windows_of: Sequence[str] = ()
 ) -> Path:
@@ -192,8 +210,12 @@ def build_report(
     """
     data = load(store, windows_of)
     tables = sections.all_tables(data)
-    book = cases.collect(store, data.users, data.systems, cap)
-    before, after = _page(data, tables, book)
+    corrected = corrections(store) if needs_corrections(data) else None
+    tables |= {table.id: table for table in (corrected.tables if corrected else ())}
+    gallery = Gallery()
+    book = cases.collect(store, data.users, data.systems, cap, gallery.add)
+    tables["gallery"] = gallery.table()
+    before, after = _page(data, tables, book, gallery.rooms(), corrected)
     payloads = (
         f'<script type="text/plain" id="user-{place}">{text}</script>\n'
         for place, text in enumerate(book.packed)

@@ -11,7 +11,7 @@ import base64
 import gzip
 import io
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
@@ -316,17 +316,31 @@ def _payloads(store: RunStore, users: Sequence[str], systems: Sequence[str]) -> 
 
 
 def collect(
-    store: RunStore, users: Sequence[str], systems: Sequence[str], cap: int = PAYLOAD_CAP
+    store: RunStore,
+    users: Sequence[str],
+    systems: Sequence[str],
+    cap: int = PAYLOAD_CAP,
+    look: Callable[[Row], None] | None = None,
 ) -> CaseBook:
-    """Pack the cases of as many users, in the given order, as fit under `cap` bytes."""
+    """Pack the cases of as many users, in the given order, as fit under `cap` bytes.
+
+    `look` is shown every user's records, those that do not fit as well.
+    """
     book = CaseBook(total=len(users), cap=cap)
     system_names, variants, targets, labels = _Names(), _Names(), _Names(), _Names()
     columns: dict[str, list[Any]] = {c: [] for c in ("u", "t", "s", "v", "score", "label")}
-    used = 0
+    used, full = 0, False
     payloads = _payloads(store, users, systems)
     for payload in payloads:
+        if look is not None:
+            look(payload)
+        if full:
+            continue
         text = pack(payload)
         if used + len(text) > cap:
+            full = True
+            if look is not None:
+                continue
             payloads.close()  # type: ignore[attr-defined]
             break
         used += len(text)
