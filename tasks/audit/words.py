@@ -111,9 +111,9 @@ def unguard(text: str) -> str:
 def settled(text: str) -> str:
     """A cell as it is compared: as spreadsheet programs may save it without an edit.
 
-    Without the guard, line ends unified, no blanks at a line's end.
+    Without leading apostrophes, line ends unified, no blanks at a line's end.
     """
-    lines = unguard(text).replace("\r\n", "\n").replace("\r", "\n").split("\n")
+    lines = text.lstrip("' ").replace("\r\n", "\n").replace("\r", "\n").split("\n")
     return "\n".join(line.rstrip() for line in lines).strip()
 
 
