@@ -108,6 +108,13 @@ class SubclassAnswer(Answer):
     reason: str = ""
 
 
+class PolarityAnswer(Answer):
+    """Which end of an axis a text speaks for."""
+
+    pole: Literal["first", "second", "neither"]
+    reason: str = ""
+
+
 Filled = Annotated[str, Field(min_length=1)]
 
 
