@@ -98,14 +98,12 @@ class Gallery:
 
     def rooms(self) -> list[Room]:
         """Every rule, those without a case as well."""
-        return [
-            Room(
-                rule,
-                *self.counts.get(rule.id, [0, 0]),
-                tuple(shown for _, shown in self.best.get(rule.id, [])),
-            )
-            for rule in RULES
-        ]
+        rooms = []
+        for rule in RULES:
+            n, total = self.counts.get(rule.id, [0, 0])
+            shown = tuple(case for _, case in self.best.get(rule.id, []))
+            rooms.append(Room(rule, n, total, shown))
+        return rooms
 
     def table(self) -> Table:
         """How often each rule holds."""
@@ -189,6 +187,7 @@ def exhibit(records: UserRecords, hit: Hit) -> Exhibit:
     dimension = case["target"].partition("/")[2]
     parts = (records.user, dimension, case["system"], case["variant"])
     label = blame.get("label")
+    causes = [blame.get("cause_reason"), blame.get("detail")]
     return Exhibit(
         address="#" + "/".join(quote(part, safe="") for part in parts),
         name=" · ".join(parts),
@@ -210,5 +209,5 @@ def exhibit(records: UserRecords, hit: Hit) -> Exhibit:
         score_why=cut(verdict["why"], LONG),
         attribution=LABEL_NAMES.get(label, str(label)) if label else "not attributed",
         evidence=cut(blame.get("evidence"), LONG),
-        cause=cut(blame.get("cause_reason"), LONG),
+        cause=cut(" · ".join(cause for cause in causes if cause), LONG),
     )
