@@ -12,7 +12,8 @@ JOIN verdicts b
     AND a.category = b.category AND a.dimension = b.dimension
 WHERE a.status = 'scored' AND b.status = 'scored' AND a.label = b.label
     AND ((a.score >= 0.75) <> (b.score >= 0.75) OR abs(a.score - b.score) >= 0.5)
-ORDER BY abs(a.score - b.score) DESC, ALL;
+ORDER BY abs(a.score - b.score) DESC, p.first, p.second, a.system, a.access_mode, a.k, a.user_id,
+         a.epoch, a.category, a.dimension;
 
 -- Verdicts that the label's direction speaks against: half right or more although it says the
 -- opposite, or nothing right although it points the same way. The score stays what it is.
