@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 RUN    ?= demo
 
-.PHONY: demo test test-heavy lint format bench serve card clean
+.PHONY: demo test test-heavy lint format bench judge serve card clean
 
 $(READY): pyproject.toml requirements.lock
 	$(PYTHON) -m venv $(VENV)
@@ -33,6 +33,9 @@ format: $(READY)
 
 bench: $(READY) ## ratios on this machine, written to benchmarks/results
 	$(BIN)/python -m benchmarks.run_all
+
+judge: $(READY) ## fit the embedded judge again; RELEASE is the folder of the public release
+	$(BIN)/python -m benchmarks.calibrate_judge $(RELEASE) --write
 
 serve: $(READY) ## a Prefect server that stays, with pools and automation
 	$(BIN)/memprobe up

@@ -48,7 +48,7 @@ class SimilarityJudge:
     async def evidence(
         self, label: str, short: str, explanation: str, dimension: str = ""
     ) -> Evidence:
-        """What the judge goes by; opposition is looked for on directional dimensions."""
+        """What speaks for and against a label; opposition only with its dimension named."""
         cosine, _ = await nearest(self._embedder, [label], [short, explanation])
         axis = axes().find(dimension)
         against = 0.0
