@@ -6,15 +6,23 @@ that does not apply to a run is said to, with what was looked at.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from memprobe import metrics
 from storage.catalog import connect
 from storage.runs import RunStore
 from tasks import corrections_evidence as evidence
-from tasks import corrections_tables as made
-from tasks.corrections_evidence import EMPTY, SOUND, Quoting, Refused, Replies, Scores, Sizes
+from tasks.corrections_evidence import (
+    EMPTY,
+    SOUND,
+    Mode,
+    Quoting,
+    Refused,
+    Replies,
+    Scores,
+    Sizes,
+)
 from tasks.corrections_figures import (
     NOT_RANKED,
     REVERSED,
@@ -29,8 +37,7 @@ from tasks.corrections_figures import (
     read_name,
 )
 from tasks.paper_figures import RunValues
-from tasks.report.tables import Table
-from tasks.score import BASE, mode_scores
+from tasks.score import BASE, ModeScores, mode_scores
 
 APPLIES, IDLE, UNTOLD = "applies", "does not apply", "cannot be told"
 
@@ -56,13 +63,25 @@ class Note:
 
 @dataclass(frozen=True, slots=True)
 class Corrections:
-    """All corrections of one run and layer: why, and the corrected tables."""
+    """All corrections of one run and layer: why, and the figures and facts behind it.
+
+    `strict` has the scores of measured verdicts alone; tables of all of it are made
+    by `tasks.report.corrected`.
+    """
 
     run: str
     layer: str
     seed: int
     notes: tuple[Note, ...]
-    tables: tuple[Table, ...]
+    figures: tuple[Figure, ...]
+    rates: tuple[Rate, ...]
+    rankings: tuple[Ranking, ...]
+    strict: Mapping[Mode, ModeScores]
+    quotes: tuple[Quoting, ...]
+    unmeasured: tuple[evidence.Unmeasured, ...]
+    refused: tuple[Refused, ...]
+    replies: tuple[Replies, ...]
+    scores: tuple[Scores, ...]
 
 
 def corrections(store: RunStore, layer: str = BASE) -> Corrections:
@@ -95,17 +114,21 @@ def corrections(store: RunStore, layer: str = BASE) -> Corrections:
         _scores(scored),
         _rankings(ranked),
     )
-    tables = (
-        made.scores(found, seed),
-        made.attribution(rated, quotes, seed),
-        made.coverage(strict, gone),
-        made.orders(ranked),
-        made.pairs(ranked),
-        made.oracle(refused[2]),
-        made.replies(kept),
-        made.retrieval(scored),
+    return Corrections(
+        run=store.name,
+        layer=layer,
+        seed=seed,
+        notes=notes,
+        figures=tuple(found),
+        rates=tuple(rated),
+        rankings=tuple(ranked),
+        strict=strict,
+        quotes=tuple(quotes),
+        unmeasured=tuple(gone),
+        refused=tuple(refused[2]),
+        replies=tuple(kept),
+        scores=tuple(scored),
     )
-    return Corrections(store.name, layer, seed, notes, tables)
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -8,6 +8,7 @@ from dataclasses import asdict
 from typing import Any
 
 from tasks.corrections import Corrections
+from tasks.report.corrected import all_tables
 from tasks.report.tables import Table, defuse, tex, to_tex
 
 
@@ -30,7 +31,7 @@ def _text(table: Table) -> list[str]:
 def to_text(found: Corrections) -> str:
     """Why in one line a correction, then the corrected tables."""
     lines = ["Corrections (protocol strict)", *(f"  {note.line}" for note in found.notes), ""]
-    for table in found.tables:
+    for table in all_tables(found):
         lines += _text(table)
     return "\n".join(lines)
 
@@ -44,25 +45,25 @@ def to_csv(found: Corrections) -> str:
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     for note in found.notes:
-        for name in ("state", "says", "assumption", "n"):
-            if value := str(getattr(note, name)):
-                writer.writerow(["strict-why", note.id, name, defuse(value), "", "", ""])
-    for table in found.tables:
+        for part in ("state", "says", "assumption", "n"):
+            if text := str(getattr(note, part)):
+                writer.writerow(["strict-why", note.id, part, defuse(text), "", "", ""])
+    for table in all_tables(found):
         keys = _row_columns(table)
         for row in table.rows:
             label = defuse(" ".join(str(row[key]) for key in keys))
             for column in table.columns:
                 if column.key in keys:
                     continue
-                value = row.get(column.key)
+                value: Any = row.get(column.key)
                 parts: list[tuple[str, Any]] = [(column.key, value)]
                 if column.kind == "interval":
-                    low, high = value or (None, None)
+                    low, high = (None, None) if value is None else value
                     parts = [(f"{column.key}_lo", low), (f"{column.key}_hi", high)]
-                for name, part in parts:
-                    shown = part if not isinstance(part, str) else defuse(part)
-                    text = "" if shown is None else shown
-                    writer.writerow([table.id, label, name, text, "", "", ""])
+                for cell, figure in parts:
+                    shown = defuse(figure) if isinstance(figure, str) else figure
+                    filled = "" if shown is None else shown
+                    writer.writerow([table.id, label, cell, filled, "", "", ""])
     return out.getvalue()
 
 
@@ -76,7 +77,7 @@ def to_latex(found: Corrections) -> str:
     """A booktabs table each; why stands before them as a list."""
     items = [rf"\item \textbf{{{tex(n.id)}}} {tex(n.line.partition(' ')[2])}" for n in found.notes]
     lines = [r"\begin{itemize}", *items, r"\end{itemize}", ""]
-    return "\n".join([*lines, *(to_tex(table) for table in found.tables)])
+    return "\n".join([*lines, *(to_tex(table) for table in all_tables(found))])
 
 
 def facts(found: Corrections) -> dict[str, Any]:
@@ -90,6 +91,6 @@ def facts(found: Corrections) -> dict[str, Any]:
             table.id: [
                 {column.key: row.get(column.key) for column in table.columns} for row in table.rows
             ]
-            for table in found.tables
+            for table in all_tables(found)
         },
     }

@@ -24,6 +24,7 @@ from storage.files import LocalFiles
 from storage.runs import RunStore
 from tasks.corrections import Corrections, corrections
 from tasks.report import cases, charts, sections
+from tasks.report.corrected import all_tables
 from tasks.report.data import ReportData, counted, load, verdict_notice, warnings, way_name
 from tasks.report.gallery import Gallery, Room
 from tasks.report.tables import WRITERS, Table, md, to_markdown
@@ -119,6 +120,7 @@ def _page(
     book: cases.CaseBook,
     rooms: Sequence[Room],
     corrected: Corrections | None,
+    beside: Sequence[Table],
 ) -> tuple[str, str]:
     """The page before and after the users' payloads."""
     made = {chart.id: chart for chart in charts.all_charts(data)}
@@ -147,6 +149,7 @@ def _page(
         sections=[s for s in _SECTIONS if s[0] != "corrections" or corrected is not None],
         rooms=rooms,
         corrected=corrected,
+        beside=beside,
         counted=counted,
         n_users=len(data.users),
         n_targets=data.n_targets,
@@ -211,11 +214,12 @@ def build_report(
     data = load(store, windows_of)
     tables = sections.all_tables(data)
     corrected = corrections(store) if needs_corrections(data) else None
-    tables |= {table.id: table for table in (corrected.tables if corrected else ())}
+    beside = all_tables(corrected) if corrected else ()
+    tables |= {table.id: table for table in beside}
     gallery = Gallery()
     book = cases.collect(store, data.users, data.systems, cap, gallery.add)
     tables["gallery"] = gallery.table()
-    before, after = _page(data, tables, book, gallery.rooms(), corrected)
+    before, after = _page(data, tables, book, gallery.rooms(), corrected, beside)
     payloads = (
         f'<script type="text/plain" id="user-{place}">{text}</script>\n'
         for place, text in enumerate(book.packed)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from memprobe import metrics
+from tasks.corrections import Corrections
 from tasks.corrections_evidence import EMPTY, Mode, Quoting, Refused, Replies, Scores, Unmeasured
 from tasks.corrections_figures import (
     NOT_RANKED,
@@ -319,4 +320,18 @@ def retrieval(found: Sequence[Scores]) -> Table:
             for s in found
         ],
         empty="no system was searched",
+    )
+
+
+def all_tables(found: Corrections) -> tuple[Table, ...]:
+    """Every table of the corrections, in the order of the page."""
+    return (
+        scores(found.figures, found.seed),
+        attribution(found.rates, found.quotes, found.seed),
+        coverage(found.strict, found.unmeasured),
+        orders(found.rankings),
+        pairs(found.rankings),
+        oracle(found.refused),
+        replies(found.replies),
+        retrieval(found.scores),
     )
