@@ -21,6 +21,7 @@ import pyarrow.parquet as pq
 
 from memprobe.errors import StorageError
 from storage.runs import RunStore, Unit, part_path
+from tasks.report.checks import CHECKS, Checks
 
 Row = dict[str, Any]
 PAYLOAD_CAP = 48 * 1024 * 1024
@@ -34,6 +35,7 @@ _STORE_TABLES = (
     "slot_fills",
     "verdicts",
     "attributions",
+    "polarity",
 )
 _USER_TABLES = ("users", "targets", "tasks", "oracle_verdicts")
 
@@ -186,6 +188,7 @@ def _store(tables: Mapping[str, Sequence[Row]], epoch: int) -> Row:
 def _cases(system: str, tables: Mapping[str, Sequence[Row]]) -> list[Row]:
     slots = {(variant_name(r), target_name(r)): r for r in tables["slot_fills"]}
     blames = {(variant_name(r), target_name(r)): r for r in tables["attributions"]}
+    checks = Checks(tables["verdicts"], tables["polarity"])
     cases: list[Row] = []
     for row in tables["verdicts"]:
         key = (variant_name(row), target_name(row))
@@ -207,6 +210,7 @@ def _cases(system: str, tables: Mapping[str, Sequence[Row]]) -> list[Row]:
                 "call": row["call_id"],
                 **_outcome(row),
             },
+            **checks.of(row),
         }
         if slot is not None:
             case["slot"] = {
@@ -328,7 +332,9 @@ def collect(
     """
     book = CaseBook(total=len(users), cap=cap)
     system_names, variants, targets, labels = _Names(), _Names(), _Names(), _Names()
-    columns: dict[str, list[Any]] = {c: [] for c in ("u", "t", "s", "v", "score", "label")}
+    columns: dict[str, list[Any]] = {
+        c: [] for c in ("u", "t", "s", "v", "score", "label", "checks")
+    }
     used, full = 0, False
     payloads = _payloads(store, users, systems)
     for payload in payloads:
@@ -355,6 +361,7 @@ def collect(
             columns["score"].append(case["verdict"]["score"])
             blame = case.get("attribution")
             columns["label"].append(labels.place(blame["label"]) if blame else -1)
+            columns["checks"].append(case.get("checks", 0))
     book.index = pack(
         {
             "users": book.users,
@@ -362,6 +369,7 @@ def collect(
             "variants": variants.list,
             "targets": targets.list,
             "labels": labels.list,
+            "checkNames": list(CHECKS),
             **columns,
         }
     )

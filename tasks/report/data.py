@@ -155,6 +155,8 @@ class ReportData:
     budget: list[Row]
     ingestion: list[Row]
     readers: list[Row]
+    agreement: list[Row]
+    polarity: list[Row]
     audits: list[Row]
     windows: tuple[Window, ...]
     oracle: Row
@@ -330,6 +332,8 @@ def _load(store: RunStore, ask: Ask, windows_of: Sequence[str]) -> ReportData:
         budget=ask("select * from budget_probe"),
         ingestion=ask("select * from ingestion"),
         readers=ask("select * from dump_readers"),
+        agreement=ask("select * from judge_agreement"),
+        polarity=ask("select * from polarity_summary"),
         audits=ask("select * from audits order by sheet, rater, item_id"),
         windows=windows_for(manifest.config, windows_of),
         oracle=oracle[0] if oracle else {},
@@ -340,7 +344,7 @@ def _load(store: RunStore, ask: Ask, windows_of: Sequence[str]) -> ReportData:
 
 _COLUMNS = {
     "verdicts": "system, user_id, epoch, layer, access_mode, k, category, dimension, score, "
-    "status, reason, detail",
+    "status, reason, detail, md5(label) as label, judge_model, null::varchar as judge_reason",
     "targets": "user_id, category, dimension",
     "episodes": "system, user_id, epoch, episode, category, dimension, end_reason, n_turns, "
     "status, reason, detail",
@@ -359,6 +363,8 @@ _COLUMNS = {
     "footprints": "*",
     "import_issues": "system, user_id, table_name, severity",
     "metrics": "*",
+    "judge_agreement": "*",
+    "polarity": "* replace (md5(label) as label)",
     "audits": "* exclude (note)",
 }
 

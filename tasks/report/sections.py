@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tasks.report import budget, human, ingestion, readers
+from tasks.report import budget, human, ingestion, judges, readers
 from tasks.report.charts import LABEL_NAMES
 from tasks.report.data import CATEGORY_NAMES, ReportData, Row, way_name
 from tasks.report.tables import Column, Table
@@ -335,6 +335,9 @@ def all_tables(data: ReportData) -> dict[str, Table]:
         ingestion.table(data),
         latency(data),
         judge_check(data),
+        judges.agreement(data),
+        judges.confusion(data),
+        judges.polarity(data),
         readers.table(data),
         *human.tables(data),
         unscored(data),

@@ -21,6 +21,7 @@ MARGIN = 0.1
 _DENIAL = re.compile(
     r"\b(?:not|no|never|none|nothing|nobody|neither|nor|without|cannot|hardly|rarely|seldom"
     r"|rather than|instead of|anything but|low tolerance for|low(?= \w+ tolerance)"
+    r"|over(?= [^\W\d])(?! (?:time|the|all|an?)\b)"
     r"|(?:do|does|did|is|are|was|were|wo|ca|could|would"
     r"|should|has|have|had)n['’]t)\b",
     re.IGNORECASE,

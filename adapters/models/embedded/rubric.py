@@ -3,9 +3,10 @@
 Three pieces of evidence, each about label and target together: how near they are in
 meaning, how much of the label's content is the target's own, and how far they stand
 on opposite sides of the dimension's axis. The last adds nothing to the first two on
-users held out, so its weight is 0; it is reported apart (`tasks.polarity`). The category and the dimension as such
-count for nothing: that one category scores lower is a finding, not evidence. The
-constants are fitted by `benchmarks/calibrate_judge.py`; see `data/embedded/judge.json`.
+users held out, so its weight is 0; it is reported apart (`tasks.polarity`). The
+category and the dimension as such count for nothing: that one category scores lower
+is a finding, not evidence. The constants are fitted by `benchmarks/calibrate_judge.py`;
+see `data/embedded/judge.json`.
 """
 
 from __future__ import annotations

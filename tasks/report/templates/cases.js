@@ -89,7 +89,7 @@
   }
 
   function apply() {
-    const [user, target, system, variant, label] = ["user", "target", "system", "variant", "label"].map(wanted);
+    const [user, target, system, variant, label, check] = ["user", "target", "system", "variant", "label", "check"].map(wanted);
     const score = form.elements.score.value;
     matches = [];
     for (let i = 0; i < index.u.length; i += 1) {
@@ -99,6 +99,7 @@
       if (variant !== null && index.v[i] !== variant) continue;
       if (label !== null && index.label[i] !== label) continue;
       if (!scoreFits(index.score[i], score)) continue;
+      if (check !== null && !(index.checks[i] & (1 << check))) continue;
       matches.push(i);
     }
     count.textContent = `${matches.length.toLocaleString("en")} of ${counted(index.u.length, "case")}`;
@@ -255,6 +256,23 @@
     ]), unmeasured(blame));
   }
 
+  function otherJudges(item) {
+    if (!item.others) return null;
+    return section("Other judges", ...item.others.map((other) => el("div", {},
+      el("p", { class: "meta", dir: "auto", text: `${other.layer}, judged by ${other.model || "nobody known"}: ${scoreText(other.score)}` }),
+      prose(other.why))));
+  }
+
+  function direction(item) {
+    if (!item.polarity) return null;
+    return section("Direction of the label", ...item.polarity.map((found) => facts([
+      ["Read by", found.method],
+      ["Label and target", found.polarity || `not measured: ${found.reason}`],
+      ["Target", [found.target_pole, found.target_said].filter(Boolean).join(": ")],
+      ["Label", [found.label_pole, found.label_said].filter(Boolean).join(": ")],
+    ])));
+  }
+
   function calls(item, payloadTarget) {
     const blame = item.attribution || {};
     const rows = [
@@ -288,6 +306,8 @@
       section("Verdict",
         el("p", { class: "score", text: scoreText(verdict.score) }), prose(verdict.why),
         unmeasured(verdict), el("p", { class: "meta", dir: "auto", text: `judged by ${verdict.model || "nobody"}` })),
+      otherJudges(item),
+      direction(item),
       section("Slot-fill", prose(slot.label === null || slot.label === undefined ? "no answer" : slot.label), prose(slot.why),
         unmeasured(slot), el("p", { class: "meta", text: `${counted(slot.n_items ?? 0, "item")}, about ${counted(slot.prompt_tokens ?? 0, "token")} of memory` })),
       section("Attribution", attributionNode(item.attribution, target.oracle)),
@@ -302,7 +322,7 @@
     const at = matches.indexOf(open);
     if (at > 0) nav.append(el("a", { href: address(matches[at - 1]), text: "Previous case" }));
     if (at >= 0 && at + 1 < matches.length) nav.append(el("a", { href: address(matches[at + 1]), text: "Next case" }));
-    view.replaceChildren(...nodes, nav);
+    view.replaceChildren(...nodes.filter(Boolean), nav);
   }
 
   function say(text) {
@@ -389,6 +409,7 @@
     options("system", "all systems", index.systems);
     options("variant", "every way", index.variants);
     options("label", "any", index.labels, labelText);
+    options("check", "any", index.checkNames);
     const scores = form.elements.score;
     for (const [value, text] of [["", "any"], ["recovered", "0.75 or more"], ["lost", "under 0.75"], ["0", "0"], ["0.25", "0.25"], ["0.5", "0.5"], ["0.75", "0.75"], ["1", "1"], ["none", "not measured"]]) {
       scores.append(el("option", { value, text }));
