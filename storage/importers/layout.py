@@ -28,6 +28,7 @@ from storage.importers.source import File, Issues, walk
 
 TOP = ("Deeppersona", "benchmark_data", "history", "memory", "output", "pref_judge")
 BANK = "user_memory_banks_pooled_final"
+TASK_SET = "CustomTasksPooledFinal"
 ORACLE = "_task_design_oracle"
 RETRIEVE = "_retrieve"
 PUBLISHED_RUNS = {
@@ -223,7 +224,7 @@ class _Sorter:
         release.bank = names[0] if names else None
         for file in names[1:]:
             self.leave(file)
-        sets = sorted(self.task_sets, key=lambda s: (s != "CustomTasksPooledFinal", s))
+        sets = sorted(self.task_sets, key=lambda s: (s != TASK_SET, s))
         for folder in sets[:1]:
             self.slots += [(release.tasks, f, f.stem, True) for f in self.task_sets[folder]]
         for folder in sets[1:]:
