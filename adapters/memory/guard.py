@@ -126,12 +126,12 @@ class Guard:
     async def _asking(self, item: str, what: str, call: Callable[[], Awaitable[T]]) -> T:
         """A call in which the system may ask its model. What it swallows is heard all the same.
 
-        Under the published protocol a swallowed failure stays swallowed; the cost
-        limit ends a run under any.
+        That goes for what failed since the call before, too: a system may work on
+        behind its answer. Under the published protocol a swallowed failure stays
+        swallowed; the cost limit ends a run under any.
         """
         if self._line is None:
             return await self._call(what, call())
-        self._line.failure()
         self._line.begin(item)
         try:
             answer = await self._call(what, call())
@@ -172,7 +172,7 @@ class Guard:
     async def open(self, scope: Scope) -> None:
         """As the port says."""
         self._abandoned = None
-        await self._call("open", self._system.open(scope))
+        await self._asking("open", "open", lambda: self._system.open(scope))
 
     async def write(self, event: Event) -> None:
         """As the port says."""
@@ -192,12 +192,14 @@ class Guard:
     async def dump(self) -> list[MemoryItem]:
         """As the port says."""
         self._usable()
-        return clean_items(self._name, "dump", await self._call("dump", self._system.dump()))
+        return clean_items(
+            self._name, "dump", await self._asking("dump", "dump", self._system.dump)
+        )
 
     async def save(self, directory: Path) -> None:
         """As the port says; with it goes a fingerprint of what the store held."""
         self._usable()
-        await self._call("save", self._system.save(directory))
+        await self._asking("save", "save", lambda: self._system.save(directory))
         if self.capabilities.full_dump:
             held = fingerprint(await self.dump())
             (directory / FINGERPRINT).write_text(json.dumps(held), encoding="utf-8")
@@ -205,7 +207,7 @@ class Guard:
     async def restore(self, directory: Path) -> None:
         """As the port says. Raises `SnapshotError` when the store is not the saved one."""
         self._usable()
-        await self._call("restore", self._system.restore(directory))
+        await self._asking("restore", "restore", lambda: self._system.restore(directory))
         note = directory / FINGERPRINT
         if not note.is_file():
             return

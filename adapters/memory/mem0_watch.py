@@ -22,6 +22,7 @@ import numpy.typing as npt
 from adapters.memory.calls import KEY_PREFIX, failure_of
 from memprobe.errors import AdapterError, CallFailed, MemProbeError
 from memprobe.outcomes import Reason
+from memprobe.text import sanitize
 
 Vector = npt.NDArray[np.float32]
 SPARE = 16
@@ -91,17 +92,20 @@ class WatchedModel:
             messages = [*messages[:-1], {**last, "content": text}]
         self._reply = None
         answer = self._inner.generate_response(messages=messages, **kwargs)
-        if self._strict:
-            self._check(answer)
-        return answer
+        return self._checked(answer) if self._strict else answer
 
-    def _check(self, answer: Any) -> None:
+    def _checked(self, answer: Any) -> Any:
+        """The answer, with U+FFFD for lone surrogates that it spells out: none can be embedded."""
         choice = self._reply.choices[0] if self._reply is not None else None
         call_id = str(self._reply.id).removeprefix(KEY_PREFIX) if self._reply is not None else None
         if choice is not None and choice.message.refusal:
             raise CallFailed(Reason.REFUSAL, choice.message.refusal[:400], call_id)
-        if readable(answer):
-            return
+        if choice is not None and choice.finish_reason == "content_filter":
+            raise CallFailed(Reason.REFUSAL, "mem0: stopped by a content filter", call_id)
+        value = read(answer)
+        if value is not None:
+            text, replaced = sanitize(json.dumps(value, ensure_ascii=False))
+            return text if replaced else answer
         reason = Reason.INVALID_OUTPUT
         if choice is not None and choice.finish_reason == "length":
             reason = Reason.TRUNCATED
@@ -109,8 +113,8 @@ class WatchedModel:
         raise CallFailed(reason, f"mem0: no list of memories in the answer: {shown}", call_id)
 
 
-def readable(answer: object) -> bool:
-    """Whether mem0 reads an answer as it was meant: an object with a list of texts."""
+def read(answer: object) -> dict[str, Any] | None:
+    """An answer as mem0 reads it; None unless it is an object with a list of texts."""
     utils = importlib.import_module("mem0.memory.utils")
     text = utils.remove_code_blocks(answer)
     try:
@@ -118,12 +122,13 @@ def readable(answer: object) -> bool:
             value = json.loads(text, strict=False)
         except json.JSONDecodeError:
             value = json.loads(utils.extract_json(text), strict=False)
-    except ValueError:
-        return False
+    except (ValueError, RecursionError):
+        return None
     rows = value.get("memory") if isinstance(value, dict) else None
-    return isinstance(rows, list) and all(
+    sound = isinstance(rows, list) and all(
         isinstance(row, dict) and isinstance(row.get("text"), str) for row in rows
     )
+    return value if sound else None
 
 
 class WatchedEmbedder:

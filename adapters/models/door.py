@@ -111,8 +111,14 @@ class Door:
         return ModelAccess(self.url, token, model, self._embedder.name)
 
     def begin(self, token: str, item: str) -> None:
-        """Calls of this token belong to this item from now on."""
-        caller = self._callers[token]
+        """Calls of this token belong to this item from now on.
+
+        Raises `AdapterError` when the token was revoked: what its store asked now
+        would fail, and nobody would hear of it.
+        """
+        caller = self._callers.get(token)
+        if caller is None:
+            raise AdapterError("the store was closed, and with it its access to the model")
         caller.asker = caller.asker.model_copy(update={"item": item})
 
     def revoke(self, token: str) -> None:
@@ -205,13 +211,17 @@ class Door:
             model = self._gateway.model_for(Role.MEMORY)
             salt = self._gateway.salt_for(model, caller.asker)
             question = questions.from_body(body, model, salt, caller.replicate)
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             return caller.misused(400, f"not a chat request: {error!r}", "invalid_request")
         try:
             entry = await self._gateway.complete_raw(question, caller.asker, PROMPT)
         except MemProbeError as failure:
             caller.failures[question.key] = failure
             return _failed(failure)
+        except Exception as error:
+            # A library takes any status for an outage that it may pass over.
+            said = f"the gateway failed: {error!r}"
+            return caller.misused(500, said, Reason.ADAPTER_ERROR.value)
         caller.failures.pop(question.key, None)
         reply = chat_completion(entry, str(body.get("model") or model))
         if body.get("stream"):
@@ -226,7 +236,7 @@ class Door:
         try:
             body = json.loads(await request.body())
             given = body["input"]
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
             return caller.misused(400, f"not an embeddings request: {error!r}", "invalid_request")
         texts = [given] if isinstance(given, str) else given
         if not isinstance(texts, list) or not all(isinstance(t, str) for t in texts):

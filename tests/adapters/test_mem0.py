@@ -216,7 +216,12 @@ async def test_an_answer_that_mem0_cannot_read_is_an_error(
 
 
 @pytest.mark.parametrize(
-    ("mode", "reason"), [("truncated", Reason.TRUNCATED), ("refusal", Reason.REFUSAL)]
+    ("mode", "reason"),
+    [
+        ("truncated", Reason.TRUNCATED),
+        ("refusal", Reason.REFUSAL),
+        ("content_filter", Reason.REFUSAL),
+    ],
 )
 async def test_no_answer_has_its_reason(
     server: FakeServer, tmp_path: Path, mode: str, reason: Reason
@@ -236,6 +241,17 @@ async def test_what_mem0_can_read_is_read(server: FakeServer, tmp_path: Path, mo
         server.script(mode)
         await store.write(event("I moved to Porto."))
         assert texts(await store.dump()) == ["I moved to Porto."]
+
+
+async def test_a_lone_surrogate_spelt_in_an_answer_is_replaced(
+    server: FakeServer, tmp_path: Path
+) -> None:
+    async with site(tmp_path) as here:
+        store = await here.store()
+        said = r'{"memory": [{"id": "0", "text": "Likes tea \ud83d"}, {"id": "1", "text": "Ok"}]}'
+        server.script({"mode": "said", "content": said})
+        await store.write(event("I like tea."))
+        assert texts(await store.dump()) == ["Likes tea \ufffd", "Ok"]
 
 
 async def test_an_outage_is_an_error_and_as_published_a_gap(

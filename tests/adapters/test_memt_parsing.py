@@ -17,6 +17,7 @@ from adapters.memory.memt.writing import formed
 from tests.support.fake_memory_memt import call
 
 A, B = call("add_item", document="a"), call("ignore_item", reason="b")
+QUOTED = call("create_fact", fact="wrote <think>, then </think>, then <think>")
 
 
 def names(text: str) -> list[str]:
@@ -99,10 +100,20 @@ def test_an_answer_is_cut_at_the_stop_string_and_closed_again(sent: str, text: s
         (f"opened in the prompt {B}</think>{A}", A),
         (f"<think>1</think>{A}<think>2</think>{B}", f"{A}{B}"),
         (A, A),
+        (QUOTED, QUOTED),
+        (f"<think>{A}</think>{QUOTED}", QUOTED),
+        (f"draft {QUOTED}</think>{A}", A),
+        (QUOTED.partition("</tool_call>")[0].strip(), QUOTED.partition("</tool_call>")[0].strip()),
+        (f"I emit <tool_call> next</think>{A}", A),
     ],
 )
 def test_thinking_is_taken_out(text: str, rest: str) -> None:
     assert without_thinking(text) == rest
+
+
+def test_a_lone_surrogate_that_is_spelt_out_is_replaced() -> None:
+    said = r'<tool_call>{"name": "create_fact", "arguments": {"fact": "tea \ud83d!"}}</tool_call>'
+    assert tool_calls(said) == [ToolCall("create_fact", {"fact": "tea \ufffd!"})]
 
 
 @given(st.text())

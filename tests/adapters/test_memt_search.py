@@ -197,14 +197,13 @@ async def test_the_published_search_pays_for_an_answer_nobody_reads(server: Fake
         f"<tool_call> {{broken </tool_call> {call('search_facts', query='Lisbon')}",
         '<tool_call> [{"name": "search_facts", "arguments": {"query": "Lisbon"}}] </tool_call>',
         f"<think>{call('search_facts', query='Lisbon')}",
-        {"mode": "empty"},
     ],
 )
 async def test_what_is_no_known_call_costs_a_round_and_finds_nothing(
-    server: FakeServer, said: str | dict[str, object]
+    server: FakeServer, said: str
 ) -> None:
     memory = await filled(server)
-    server.script(says(said) if isinstance(said, str) else said, says(FINISH))
+    server.script(says(said), says(FINISH))
     assert await memory.search("q", 5) == []
     assert len(server.chats) == 2
     assert observations(server) == [""]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -240,6 +241,59 @@ async def test_an_answer_without_a_call_keeps_the_raw_turn_alone(
     server.script(says(text))
     await memory.write(event("hello"))
     assert [i.content for i in await memory.dump()] == ["user said: hello"]
+    await memory.close()
+
+
+@pytest.mark.parametrize(
+    ("mode", "reason"),
+    [
+        ("truncated", Reason.TRUNCATED),
+        ("reasoning_only", Reason.TRUNCATED),
+        ("empty", Reason.INVALID_OUTPUT),
+        ("content_filter", Reason.REFUSAL),
+    ],
+)
+async def test_what_is_no_whole_answer_is_no_decision(
+    server: FakeServer, mode: str, reason: Reason
+) -> None:
+    memory = await opened(server)
+    server.script(says(fact("kept")), says(added("kept")))
+    await memory.write(event("one"))
+    before = await memory.dump()
+    server.script({"mode": mode, "content": f"{fact('b')} {SUMMARY}"})
+    with pytest.raises(CallFailed) as failed:
+        await memory.write(event("two", turn=2))
+    assert failed.value.reason is reason
+    assert failed.value.call_id
+    assert await memory.dump() == before
+    server.script({"mode": mode, "content": call("search_facts", query="one")})
+    with pytest.raises(CallFailed) as failed:
+        await memory.search("one", 3)
+    assert failed.value.reason is reason
+    await memory.close()
+
+
+async def test_as_published_half_an_answer_is_taken_as_it_came(server: FakeServer) -> None:
+    memory = await opened(server, Protocol.PAPER)
+    server.script({"mode": "content_filter", "content": fact("b")}, {"mode": "empty"})
+    await memory.write(event("one"))
+    assert [i.content for i in await memory.dump()] == ["user said: one"]
+    await memory.close()
+
+
+async def test_a_lone_surrogate_is_replaced_and_not_the_end(
+    server: FakeServer, tmp_path: Path
+) -> None:
+    memory = await opened(server)
+    said = call("create_fact", fact="tea BROKEN", start_time="", end_time="")
+    answer = said.replace("BROKEN", r"\ud83d!")
+    server.script(says(answer), says(answer.replace("create_fact", "add_item").replace(
+        '"fact"', '"document"')))  # fmt: skip
+    await memory.write(event("one"))
+    assert [r["memory_content"] for r in await rows(memory, "facts")] == ["tea \ufffd!"]
+    await memory.save(tmp_path)
+    server.script(says(call("finish", answer="")))
+    assert await memory.search("lone \ud83d", 3) == []
     await memory.close()
 
 

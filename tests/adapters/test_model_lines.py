@@ -52,13 +52,14 @@ class Quiet:
         return []
 
     async def dump(self) -> list[MemoryItem]:
+        self._happens()
         return []
 
     async def save(self, directory: Path) -> None:
-        return None
+        self._happens()
 
     async def restore(self, directory: Path) -> None:
-        return None
+        self._happens()
 
     async def close(self) -> None:
         return None
@@ -99,10 +100,24 @@ async def test_a_librarys_own_error_gives_way_to_the_cause() -> None:
     assert caught.value.__cause__ is store.own
 
 
-async def test_a_failure_of_before_is_not_this_calls() -> None:
+@pytest.mark.parametrize("phase", ["dump", "save", "restore"])
+async def test_what_fails_while_a_store_is_read_or_kept_is_heard(
+    tmp_path: Path, phase: str
+) -> None:
+    guard, _ = await guarded(OUTAGE)
+    call = guard.dump() if phase == "dump" else getattr(guard, phase)(tmp_path)
+    with pytest.raises(CallFailed) as caught:
+        await call
+    assert caught.value is OUTAGE
+
+
+async def test_what_fails_behind_an_answer_is_heard_at_the_next_call() -> None:
     guard, store = await guarded()
-    store.line.failures.append(OUTAGE)
     await guard.write(event("hello"))
+    store.line.failures.append(OUTAGE)
+    with pytest.raises(CallFailed):
+        await guard.search("hello", 3)
+    assert await guard.search("hello", 3) == []
 
 
 async def test_calls_are_named_after_what_they_serve_and_the_key_is_turned_away() -> None:
@@ -110,7 +125,8 @@ async def test_calls_are_named_after_what_they_serve_and_the_key_is_turned_away(
     await guard.write(event("hello"))
     await guard.search("what tea?", 3)
     await guard.search("what tea?", 3)
-    written, first, again = store.line.begun
+    opened, written, first, again = store.line.begun
+    assert opened == "open"
     assert written == "s0001/turn1/user/write"
     assert first.startswith("search/")
     assert first == again

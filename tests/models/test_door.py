@@ -15,7 +15,7 @@ from adapters.models.door import Door
 from adapters.models.gateway import Gateway
 from adapters.models.prices import Price
 from adapters.models.provider import FaultKind
-from memprobe.errors import BudgetExceeded, CallFailed
+from memprobe.errors import AdapterError, BudgetExceeded, CallFailed
 from memprobe.outcomes import Reason
 from memprobe.types import Asker, Role, Usage
 from storage.ledger import Ledger
@@ -241,6 +241,21 @@ async def test_a_request_that_the_door_cannot_serve_is_heard(make: Any) -> None:
     with pytest.raises(openai.BadRequestError):
         await caller.client.embeddings.create(model="x", input="hi", dimensions=7)
     assert "2 dimensions" in str(caller.door.failure(caller.token))
+
+
+async def test_a_gateway_that_breaks_is_heard(make: Any) -> None:
+    caller = await make(ZeroDivisionError("a fault of ours"))
+    with pytest.raises(openai.InternalServerError):
+        await caller.say()
+    assert "a fault of ours" in str(caller.door.failure(caller.token))
+
+
+async def test_nothing_is_asked_for_a_store_that_was_closed(make: Any) -> None:
+    caller = await make()
+    line = caller.door.line(WHO)
+    line.close()
+    with pytest.raises(AdapterError, match="closed"):
+        line.begin("s0001/turn1/user/write")
 
 
 async def test_a_line_names_the_item_and_keeps_samples_apart(make: Any, ledger: Ledger) -> None:

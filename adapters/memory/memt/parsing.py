@@ -12,10 +12,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from memprobe.text import sanitize
+
 OPEN, CLOSE = "<tool_call>", "</tool_call>"
 _BLOCK = re.compile(rf"{OPEN}(.*?){CLOSE}", re.DOTALL)
+_UNSTOPPED = re.compile(rf"{OPEN}(.*?)(?:{CLOSE}|\Z)", re.DOTALL)
 _THINK_OPEN, _THINK_CLOSE = "<think>", "</think>"
-_THOUGHT = re.compile(rf"{_THINK_OPEN}.*?{_THINK_CLOSE}", re.DOTALL)
+_TAG = re.compile(rf"{_THINK_OPEN}|{_THINK_CLOSE}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,12 +49,31 @@ def without_thinking(text: str) -> str:
     """The answer without what a reasoning template let through.
 
     Closed thoughts go, an unclosed one goes to its end, and so does the head of
-    an answer whose opening tag stood in the prompt.
+    an answer whose opening tag stood in the prompt. A tag inside a call is what
+    the user said.
     """
-    text = _THOUGHT.sub("", text)
-    if _THINK_CLOSE in text:
-        text = text.rpartition(_THINK_CLOSE)[2]
-    return text.partition(_THINK_OPEN)[0].strip()
+    quoted = _quoted(text)
+    kept: list[str] = []
+    start, thinking = 0, False
+    for tag in _TAG.finditer(text):
+        if any(first < tag.start() < last for first, last in quoted):
+            continue
+        if tag[0] == _THINK_CLOSE:
+            if not thinking:
+                kept.clear()
+            start, thinking = tag.end(), False
+        elif not thinking:
+            kept.append(text[start : tag.start()])
+            thinking = True
+    return "".join([*kept, "" if thinking else text[start:]]).strip()
+
+
+def _quoted(text: str) -> list[tuple[int, int]]:
+    """Where blocks of valid JSON stand, if there is any need to know."""
+    if _TAG.search(text) is None:
+        return []
+    blocks = _UNSTOPPED.finditer(text)
+    return [block.span() for block in blocks if _loaded(block[1]) is not None]
 
 
 def tool_calls(text: str) -> list[ToolCall]:
@@ -93,8 +115,11 @@ def closed(text: str) -> str:
 
 
 def _loaded(block: str) -> Any:
+    """Its JSON value, None where there is none; a lone surrogate that it spells out is U+FFFD."""
     try:
-        return json.loads(block)
+        value = json.loads(block)
+        text, replaced = sanitize(json.dumps(value, ensure_ascii=False))
+        return json.loads(text) if replaced else value
     except (ValueError, RecursionError):
         return None
 
