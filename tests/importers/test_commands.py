@@ -99,3 +99,21 @@ def test_status_of_an_import(root: Path, invoke: Invoke) -> None:
     assert facts["status"] == "complete"
     stages = {(s["stage"], s["system"]): (s["done"], s["total"]) for s in facts["stages"]}
     assert stages["recover", "mem0"] == (2, 2)
+
+
+def test_strict_tables_stand_beside_the_published_ones(root: Path, invoke: Invoke) -> None:
+    invoke("import", "recovery-release", str(root), "--run", "pub")
+    published = invoke("tables", "pub").stdout
+    strict = invoke("tables", "pub", "--protocol", "strict")
+    assert strict.exit_code == 0, strict.output
+    assert strict.stdout.startswith(published)
+    assert "Corrections (protocol strict)" in strict.stdout
+    assert "Which published orders survive" in strict.stdout
+    facts = json.loads(invoke("tables", "pub", "--protocol", "strict", "--json").stdout)
+    assert facts["tables"] == json.loads(invoke("tables", "pub", "--json").stdout)["tables"]
+    assert {n["id"] for n in facts["corrections"]["notes"]} >= {"transcripts", "overflow"}
+    lines = invoke("tables", "pub", "--protocol", "strict", "--format", "csv").stdout.splitlines()
+    assert any(line.startswith("strict-pairs,") for line in lines)
+    latex = invoke("tables", "pub", "--protocol", "strict", "--format", "latex").stdout
+    assert r"\label{tab:strict-scores}" in latex
+    assert invoke("tables", "pub", "--protocol", "other").exit_code == 2

@@ -319,3 +319,39 @@ def test_print_shows_every_table_and_no_controls(chromium: Any, report: Path) ->
     assert visit.page.locator("#table-headline").is_visible()
     assert visit.page.locator("#case h3").first.is_visible()
     visit.context.close()
+
+
+def test_the_gallery_leads_into_the_case_browser(chromium: Any, report: Path) -> None:
+    visit = Visit(chromium, report, "#gallery")
+    exhibit = visit.page.locator("#gallery-drowned ~ details.exhibit").first
+    name = exhibit.locator("summary").text_content()
+    assert name is not None
+    exhibit.locator("summary").click()
+    link = exhibit.locator("a")
+    assert link.is_visible()
+    assert exhibit.locator("dl").inner_text().count("Target") == 1
+    link.click()
+    user, dimension, system, variant = name.split(" \u00b7 ")
+    shown = visit.text()
+    assert shown.startswith(user)
+    for part in (dimension, system, variant):
+        assert part in shown
+    visit.check_quiet(report)
+
+
+def test_a_hostile_gallery_is_inert(chromium: Any, tmp_path: Path) -> None:
+    def edit(table: str, rows: list[Row]) -> list[Row]:
+        rows = _spoil(table, rows)
+        if table in ("verdicts", "slot_fills"):
+            return [{**r, "reason": "store_overflow"} if r["k"] is None else r for r in rows]
+        return rows
+
+    page = build_report(make_run(tmp_path / "run", users=1, edit=edit, protocol="paper"))
+    visit = Visit(chromium, page)
+    cases = visit.page.locator("details.exhibit")
+    assert cases.count()
+    visit.page.evaluate("document.querySelectorAll('details').forEach(d => { d.open = true; })")
+    assert "<script>window.__pwned=1</script>" in (cases.first.text_content() or "")
+    assert visit.page.evaluate("window.__pwned") is None
+    assert visit.page.locator("#gallery script, #gallery img, #corrections script").count() == 0
+    visit.check_quiet(page)
