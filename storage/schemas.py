@@ -117,9 +117,9 @@ SCHEMAS: dict[str, pa.Schema] = {
         "user_id:text! table_name:text!"
     ),
     "audits": _schema(
-        f"sheet:text! rater:text! item_id:text! n_items:int! {_STORE} {_ACCESS} {_TARGET} stratum:text! "
-        "weight:float! judge_score:float! judge_label:text human_score:float human_label:text "
-        "note:text"
+        f"sheet:text! rater:text! item_id:text! n_items:int! {_STORE} {_ACCESS} {_TARGET} "
+        "stratum:text! weight:float! judge_score:float! judge_label:text human_score:float "
+        "human_label:text note:text"
     ),
     "audit_problems": _schema(
         "sheet:text! number:int! file:text! row:int! item_id:text! rater:text! kind:text! "
