@@ -50,7 +50,12 @@ def attribute_fingerprint(context: RunContext, system: str, user: str, epoch: in
     )
 
 
-class _Attribution:
+class Attribution:
+    """One user's verdicts with one system, and all that their attribution looks at."""
+
+    layer = ""
+    """Named in the items of its calls; "" for the run's own attribution."""
+
     def __init__(self, context: RunContext, system: str, user: User, epoch: int) -> None:
         self.context = context
         self.name = system
@@ -100,7 +105,7 @@ class _Attribution:
                 "attribute",
                 self.name,
                 self.user.user_id,
-                f"e{self.epoch}/{entry.dimension}/{len(transcript)}",
+                f"e{self.epoch}/{self.layer}{entry.dimension}/{len(transcript)}",
             ),
             {
                 "category": category.value,
@@ -148,11 +153,17 @@ class _Attribution:
         except BudgetExceeded:
             raise
         except CallFailed as error:
-            return row | _unmeasured(error.reason.value, error.detail)
+            return row | unmeasured(error.reason.value, error.detail)
+
+    async def oracle_row(
+        self, category: Category, entry: BankEntry, task: TaskEntry
+    ) -> dict[str, Any] | None:
+        """What the oracle said of the target's task; None when it was not asked."""
+        return self.oracle.get(entry.dimension)
 
     async def _stages(self, verdict: dict[str, Any]) -> dict[str, Any]:
         if verdict["status"] == "unscored":
-            return _unmeasured(verdict["reason"], verdict["detail"])
+            return unmeasured(verdict["reason"], verdict["detail"])
         if verdict["score"] >= OK_SCORE:
             return {"label": AttributionLabel.OK.value}
         category = Category(verdict["category"])
@@ -165,9 +176,9 @@ class _Attribution:
         if found is None:
             return {"label": AttributionLabel.NO_TARGETED_TASK.value}
         number, task = found
-        oracle = self.oracle.get(entry.dimension)
+        oracle = await self.oracle_row(category, entry, task)
         if oracle is None:
-            return _unmeasured(Reason.DATASET_ERROR.value, "no oracle verdict for this target")
+            return unmeasured(Reason.DATASET_ERROR.value, "no oracle verdict for this target")
         out: dict[str, Any] = {
             "episode": number,
             "can_invite": oracle["can_invite"],
@@ -175,7 +186,7 @@ class _Attribution:
             "cause_reason": oracle["oracle_reason"],
         }
         if oracle["status"] == "unscored":
-            return out | _unmeasured(oracle["reason"], oracle["detail"])
+            return out | unmeasured(oracle["reason"], oracle["detail"])
         if not oracle["can_invite"]:
             return out | {"label": AttributionLabel.TASK_DESIGN_FAILURE.value}
         return out | await self._dialogue(verdict["access_mode"], category, entry, number, task)
@@ -202,7 +213,8 @@ class _Attribution:
         }
 
 
-def _unmeasured(reason: str, detail: str | None) -> dict[str, Any]:
+def unmeasured(reason: str, detail: str | None) -> dict[str, Any]:
+    """The outcome columns of a row that nothing can be said of."""
     return {
         "label": AttributionLabel.HARNESS_FAILURE.value,
         "status": "unscored",
@@ -222,7 +234,7 @@ async def attribute_user(
     mark = attribute_fingerprint(context, system, user_id, epoch)
     if context.store.is_complete(unit, mark):
         return unit.slug
-    attribution = _Attribution(context, system, context.user(user_id), epoch)
+    attribution = Attribution(context, system, context.user(user_id), epoch)
     rows = await asyncio.gather(*(attribution.row(v) for v in attribution.verdicts))
     recovered = (
         recover_unit(system, user_id, epoch),

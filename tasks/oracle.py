@@ -47,9 +47,10 @@ def targeted_task(user: User, category: Category, entry: BankEntry) -> tuple[int
     return None
 
 
-async def _verdict(
+async def oracle_verdict(
     context: RunContext, user: User, category: Category, entry: BankEntry, task: TaskEntry
 ) -> dict[str, Any]:
+    """The row of one target; a failed call leaves it unscored with its reason."""
     row: dict[str, Any] = {
         "user_id": user.user_id,
         "category": category.value,
@@ -93,7 +94,7 @@ async def oracle_user(context: RunContext, user_id: str) -> str:
     user = context.user(user_id)
     found = [(c, e, targeted_task(user, c, e)) for c, e in context.targets(user)]
     rows = await asyncio.gather(
-        *(_verdict(context, user, c, e, task[1]) for c, e, task in found if task is not None)
+        *(oracle_verdict(context, user, c, e, task[1]) for c, e, task in found if task is not None)
     )
     tables = {"oracle_verdicts": list(rows)}
     await asyncio.to_thread(commit, context.store, unit, mark, tables)

@@ -81,8 +81,18 @@ def query_for(category_boundary: str, dimension: str) -> str:
     return message[0].content
 
 
-class _Recovery:
-    def __init__(self, context: RunContext, system: str, user: User, epoch: int) -> None:
+class Recovery:
+    """One user's recovery with one system, into a layer: views in, rows of the tables out."""
+
+    def __init__(
+        self,
+        context: RunContext,
+        system: str,
+        user: User,
+        epoch: int,
+        layer: str = chunked.BASE,
+    ) -> None:
+        self.layer = layer
         self.context = context
         self.name = system
         self.user = user
@@ -111,7 +121,7 @@ class _Recovery:
         failure = self.reader.overflow(size)
         if failure is not None:
             return Filled(failure=failure)
-        item = f"{chunked.BASE}/{view.name}/{dimension}"
+        item = f"{self.layer}/{view.name}/{dimension}"
         return await self.reader.fill(item, view.memories, category, dimension)
 
     async def rows(
@@ -159,7 +169,7 @@ class _Recovery:
             filled = Filled(failure=failure)
         else:
             filled = await self.fill(view, category, entry.dimension, size)
-        return await self.rows(chunked.BASE, view, target, filled, size.memory)
+        return await self.rows(self.layer, view, target, filled, size.memory)
 
     async def view(self, views: dict[str, View], mode: AccessMode) -> tuple[Rows, Rows]:
         """All targets under one mode and k. `views` gives each dimension's view."""
@@ -256,7 +266,7 @@ class _Recovery:
 
 
 async def _retrieved(
-    recovery: _Recovery, checkpoints: Checkpoints, episode_count: int
+    recovery: Recovery, checkpoints: Checkpoints, episode_count: int
 ) -> tuple[dict[str, Hits], Rows, Rows]:
     """Search a restored store once for each target at the largest k."""
     context, user = recovery.context, recovery.user
@@ -334,7 +344,7 @@ async def recover_user(context: RunContext, system: str, user_id: str, epoch: in
         # A work folder is no artifact: one that is gone is made again from the ledger.
         context.store.reset(roll)
         await rollout_user(context, system, user_id, epoch)
-    recovery = _Recovery(context, system, user, epoch)
+    recovery = Recovery(context, system, user, epoch)
     variant = unit.variant
     retrieved: Rows = []
     operations: Rows = []
@@ -378,7 +388,7 @@ async def give_up_user(
     if is_there(context.store, unit, mark):
         return
     user = context.user(user_id)
-    recovery = _Recovery(context, system, user, epoch)
+    recovery = Recovery(context, system, user, epoch)
     whole: View | None = None
     ks: tuple[int, ...] = ()
     if AccessMode.DUMP_ALL in context.config.access:

@@ -37,6 +37,18 @@ BATCH = 64
 Vectors = npt.NDArray[np.float32]
 
 
+def cosines(notes: Vectors, query: npt.NDArray[np.float32]) -> npt.NDArray[np.float64]:
+    """Cosine of unit vectors of shape (notes, dimensions) with that of a query, shape (notes,)."""
+    scores: npt.NDArray[np.float64] = (notes.astype(np.float64) * query.astype(np.float64)).sum(1)
+    return scores
+
+
+def nearest_first(scores: npt.NDArray[np.float64], k: int) -> list[int]:
+    """Places of the `k` best scores, best first; of equal scores the earlier comes first."""
+    order: list[int] = np.argsort(-scores, kind="stable")[:k].tolist()
+    return order
+
+
 @dataclass(frozen=True, slots=True)
 class Note:
     """One kept message or document. `kind` is task, agent_reply, user_reply or document."""
@@ -167,8 +179,7 @@ class NoteLog:
         if not positions:
             return []
         scores = await self.rank(query, positions)
-        best = np.argsort(-scores, kind="stable")[:k]
-        return [self._item(positions[i], float(scores[i])) for i in best]
+        return [self._item(positions[i], float(scores[i])) for i in nearest_first(scores, k)]
 
     async def dump(self) -> list[MemoryItem]:
         """Every visible note in the order of writing."""
@@ -203,10 +214,8 @@ class NoteLog:
 
     async def cosine(self, query: str, positions: Sequence[int]) -> npt.NDArray[np.float64]:
         """Cosine of the query with the notes at these positions."""
-        target = np.asarray((await self._embedder.encode([query]))[0], dtype=np.float64)
-        chosen = (await self.vectors())[list(positions)].astype(np.float64)
-        scores: npt.NDArray[np.float64] = (chosen * target).sum(axis=1)
-        return scores
+        target = np.asarray((await self._embedder.encode([query]))[0], dtype=np.float32)
+        return cosines((await self.vectors())[list(positions)], target)
 
     async def save(self, directory: Path) -> None:
         """Write notes, vectors and an index with their hashes; equal logs give equal bytes."""

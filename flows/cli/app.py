@@ -8,12 +8,15 @@ import typer
 
 import memprobe
 from flows.cli import (
+    again,
     audit,
     doctor,
     generate,
     imports,
     results,
     run,
+    scoring,
+    share,
     status,
     sweep,
     systems,
@@ -53,5 +56,19 @@ def root(
     and who lost what is missing."""
 
 
-for module in (run, sweep, status, imports, results, tables, audit, generate, systems, doctor):
+for module in (
+    run,
+    sweep,
+    status,
+    imports,
+    results,
+    scoring,
+    again,
+    tables,
+    audit,
+    share,
+    generate,
+    systems,
+    doctor,
+):
     module.register(app)

@@ -1,8 +1,7 @@
-"""What is done with a finished run: score, report, view, compare, gate, sql."""
+"""What is done with a finished run: report, view, compare, gate, sql."""
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -13,7 +12,6 @@ import typer
 from flows.cli import errors
 from flows.cli.options import Json, RunName, opened, with_settings
 from flows.cli.output import cell, emit_json, note, render, table
-from memprobe.errors import UsageError
 from memprobe.settings import Resolved
 
 if TYPE_CHECKING:
@@ -22,7 +20,7 @@ if TYPE_CHECKING:
 
 def register(app: typer.Typer) -> None:
     """Add the commands."""
-    for command in (report, view, compare, gate, sql, score):
+    for command in (report, view, compare, gate, sql):
         app.command(rich_help_panel="Results")(command)
 
 
@@ -182,76 +180,3 @@ def sql(
 
     result = ask(opened(resolved, run)[1], query)
     render(result.columns, result.rows, style)
-
-
-@with_settings("model_role", "max_connections", "call_timeout", "max_cost")
-def score(
-    resolved: Resolved,
-    run: RunName,
-    layer: Annotated[
-        str | None,
-        typer.Option(metavar="NAME", help="Name of the new layer of verdicts; judge's by default."),
-    ] = None,
-    json_output: Json = False,
-) -> None:
-    """Compute a run's metrics again, or judge its labels again with another judge.
-
-    With `--model-role judge=MODEL` the stored labels are judged into a new layer
-    beside the first verdicts, never over them. Examples:
-
-    `memprobe score t1`
-
-    `memprobe score t1 --model-role judge=openai/gpt-5.4 --layer second_judge`
-    """
-    from memprobe.types import Role
-    from storage.catalog import build_catalog
-    from tasks import chunked
-    from tasks.rejudge import beside
-    from tasks.report import build_report
-    from tasks.score import BASE, score_run
-
-    resolved, store = opened(resolved, run)
-    roles = dict(resolved.values["model_role"]) if "model_role" in resolved.given() else {}
-    judge = roles.pop(Role.JUDGE, None)
-    if roles:
-        raise UsageError(
-            "score judges again, and only --model-role judge=MODEL belongs to it; "
-            f"{', '.join(role.value for role in roles)} would need a new run"
-        )
-    if judge is None and layer not in (None, BASE):
-        raise UsageError("--layer needs --model-role judge=MODEL: what should judge it?")
-    if judge is not None:
-        from flows.preflight import check_models
-        from flows.rejudge import second_config
-
-        check_models(second_config(store.manifest.config, resolved, judge), (Role.JUDGE,))
-    called = {"new_calls": 0}
-    chosen = BASE
-    with store.lock():
-        if judge is not None:
-            from flows.rejudge import rejudge_run
-
-            chosen, called = asyncio.run(rejudge_run(store, resolved, judge, layer))
-        result = score_run(store, chosen)
-        overflown = 0
-        if chunked.wanted(store.manifest.config):
-            score_run(store, beside(chosen))
-            overflown = chunked.overflown(store.scan("verdicts"), chosen)
-        build_catalog(store)
-        path = build_report(store)
-    facts = {"run": store.name, **asdict(result), "coverage": result.coverage, **called}
-    facts["report"] = str(path)
-    if json_output:
-        emit_json(facts)
-    else:
-        share = "no coverage" if result.coverage is None else f"{result.coverage:.1%} coverage"
-        print(
-            f"{store.name}, layer {result.layer}: {result.state}, "
-            f"{result.n_scored}/{result.n_total} scored, {share}, {called['new_calls']} new calls"
-        )
-        print(f"report: {path}")
-    threshold = store.manifest.config.error_threshold
-    lost = result.n_total - result.n_scored - overflown
-    if result.coverage is None or lost > threshold * result.n_total:
-        note(f"memprobe: more than {threshold:.0%} of layer {result.layer} could not be scored")
-        raise typer.Exit(errors.INCOMPLETE)

@@ -1,0 +1,193 @@
+"""Work on what a run has stored: its context with other models, and its chains one by one."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from adapters.memory.registry import Registry
+from adapters.models.embedded.provider import EmbeddedProvider
+from adapters.models.gateway import Gateway
+from adapters.models.minilm import MiniLM
+from memprobe.config import RunConfig
+from memprobe.dataset import Dataset, load_dataset
+from memprobe.errors import UsageError
+from memprobe.settings import Resolved
+from memprobe.types import Role
+from storage.bundled import recovery_dir
+from storage.importers.dataset import stored_dataset
+from storage.ledger import Ledger
+from storage.runs import RunStore
+from tasks.context import RunContext
+from tasks.report import export_calls
+
+LIMITS = ("max_connections", "call_timeout", "max_cost")
+AT_ONCE = 4
+"""Chains under way at a time: their prompts are in memory, and one has dozens of calls."""
+MADE_BY = {
+    "rejudge": "memprobe score",
+    "reread": "memprobe reread",
+    "reattribute": "memprobe attribute",
+}
+Tell = Callable[[int, int, str], None]
+"""Told of done chains, all chains, and what was done last."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredChain:
+    """What a run has stored of one system with one user in one epoch."""
+
+    system: str
+    user: str
+    epoch: int
+
+    def __str__(self) -> str:
+        epoch = "" if self.epoch == 1 else f", epoch {self.epoch}"
+        return f"{self.system}, {self.user}{epoch}"
+
+
+@dataclass(frozen=True, slots=True)
+class StoredRun:
+    """An open run with what its stages work with."""
+
+    context: RunContext
+    gateway: Gateway
+    ledger: Ledger
+    embedder: MiniLM
+
+
+def limited(stored: RunConfig, resolved: Resolved, roles: dict[Role, str]) -> RunConfig:
+    """The run's settings with other models of some roles and the limits that were given."""
+    given = {name: resolved.values[name] for name in resolved.given() & set(LIMITS)}
+    return stored.model_copy(update={**given, "model_roles": {**stored.model_roles, **roles}})
+
+
+def dataset_of_run(store: RunStore) -> Dataset:
+    """The data set that a run was made from; raises `UsageError` when it is another one now."""
+    config = store.manifest.config
+    if store.manifest.origin is not None:
+        dataset = stored_dataset(store)
+    else:
+        dataset = load_dataset(Path(config.dataset) if config.dataset else recovery_dir())
+    if dataset.digest != store.manifest.dataset_digest:
+        raise UsageError(
+            f"run {store.name!r} was made from another version of the data set "
+            f"({store.manifest.dataset_digest[:12]}, now {dataset.digest[:12]}); "
+            "its labels cannot be judged against the present truth"
+        )
+    return dataset
+
+
+def own_layer(store: RunStore, layer: str) -> str:
+    """The name itself; raises `UsageError` for what an import calls its own layer."""
+    if store.manifest.stored_layer(layer) != layer:
+        raise UsageError(
+            f"layer {layer!r} is what the import is called; choose another --layer name"
+        )
+    return layer
+
+
+def free_layer(store: RunStore, stage: str, layer: str) -> None:
+    """Raises `UsageError` when a layer's name is taken by what another command made."""
+    own_layer(store, layer)
+    for state in store.units():
+        unit = state.unit
+        mine = unit.variant == layer or re.fullmatch(rf"{layer}_e\d+", unit.variant)
+        if mine and unit.stage not in (stage, "score"):
+            made = MADE_BY.get(unit.stage, unit.stage)
+            raise UsageError(
+                f"layer {layer!r} holds what `{made}` made; choose another --layer name"
+            )
+
+
+def chains_of(
+    store: RunStore,
+    stage: str,
+    systems: Sequence[str] | None = None,
+    users: int | Sequence[str] | None = None,
+) -> list[StoredChain]:
+    """The chains whose unit of a stage is complete, by user.
+
+    Raises `UsageError` naming those there are when one that was asked for is not there.
+    """
+    found = [
+        StoredChain(s.unit.system, s.unit.user, int(s.unit.variant.removeprefix("e") or 1))
+        for s in store.units()
+        if s.unit.stage == stage and s.complete
+    ]
+    if not found:
+        raise UsageError(f"run {store.name!r} has nothing to read: memprobe resume {store.name}")
+    there = {chain.system for chain in found}, sorted({chain.user for chain in found})
+    if isinstance(users, int):
+        users = there[1][:users]
+    for kind, asked, known in (("system", systems, there[0]), ("user", users, there[1])):
+        missing = [name for name in asked or () if name not in known]
+        if missing:
+            raise UsageError(
+                f"run {store.name!r} has no {kind} {', '.join(missing)}; "
+                f"there are: {', '.join(sorted(known)[:20])}"
+            )
+    chosen = [
+        chain
+        for chain in found
+        if (systems is None or chain.system in systems) and (users is None or chain.user in users)
+    ]
+    return sorted(chosen, key=lambda chain: (chain.epoch, chain.user, chain.system))
+
+
+async def each(
+    chains: Sequence[StoredChain],
+    job: Callable[[StoredChain], Awaitable[object]],
+    tell: Tell,
+    at_once: int = AT_ONCE,
+) -> None:
+    """Run a job for every chain, some at a time; the first error stops the rest."""
+    waiting = iter(chains)
+    done = 0
+
+    async def work() -> None:
+        nonlocal done
+        for chain in waiting:
+            await job(chain)
+            done += 1
+            tell(done, len(chains), str(chain))
+
+    tell(0, len(chains), "reading what is stored")
+    workers = [asyncio.create_task(work()) for _ in range(min(at_once, len(chains)))]
+    try:
+        await asyncio.gather(*workers)
+    finally:
+        for worker in workers:
+            worker.cancel()
+        await asyncio.gather(*workers, return_exceptions=True)
+
+
+@asynccontextmanager
+async def stored_run(
+    store: RunStore, resolved: Resolved, config: RunConfig
+) -> AsyncIterator[StoredRun]:
+    """Open a run's stored side under other settings; closed, its calls are exported.
+
+    The caller holds the run's lock. Nothing is played: there is no door for
+    systems and none of them is made.
+    """
+    dataset = dataset_of_run(store)
+    ledger = Ledger.open(resolved.settings.ledger)
+    embedder = MiniLM(ledger)
+    gateway = Gateway(
+        config, ledger, {"embedded": EmbeddedProvider(dataset, config.seed, embedder)}
+    )
+    registry = Registry(embedder, config.protocol)
+    context = RunContext(config, dataset, store, gateway, embedder, registry)
+    try:
+        yield StoredRun(context, gateway, ledger, embedder)
+        await asyncio.to_thread(ledger.flush)
+        await asyncio.to_thread(export_calls, store, ledger)
+    finally:
+        await gateway.close()
+        await embedder.close()
+        await asyncio.to_thread(ledger.close)
