@@ -22,7 +22,7 @@ from storage.schemas import ORDER, SCHEMAS, UNIQUE
 
 Row = dict[str, Any]
 _PREFERRED_K = 5
-_SAFE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.\-]{0,80}\Z")
+_SAFE = re.compile(r"[^\W_][\w .@+=,()\-]{0,60}(?<![ .])\Z")
 _STORE = ("system", "user_id", "epoch")
 _TARGET = ("category", "dimension")
 _ACCESS = ("layer", "access_mode", "k")
@@ -56,6 +56,10 @@ CARRIED: dict[str, frozenset[str]] = {
     ),
 }
 """Columns that the layout has a place for. The others of a row go to the rest, under its key."""
+
+
+_BY_FOLDER = frozenset({"memory_items", "oracle_verdicts"})
+"""Tables whose files tell their user by the path alone."""
 
 
 def run_names(run: RunStore) -> dict[str, str]:
@@ -108,6 +112,8 @@ class Release:
         if row.get("k", None) not in (None, self.k):
             return False
         if row.get("system", "") and row["system"] not in self.names:
+            return False
+        if table in _BY_FOLDER and row["user_id"] in self.renamed:
             return False
         match table:
             case "retrievals":
@@ -164,7 +170,7 @@ class Release:
                 row["dimension"]: {"can_invite": row["can_invite"], "reason": row["oracle_reason"]}
                 for row in oracle
             }
-            if said:
+            if said and user not in self.renamed:
                 yield f"output/{ORACLE}/{self.paths[user]}.json", _document(said)
             for system, name in self.names.items():
                 yield from _Chain(self, user, system, name, targets, said).files()
@@ -220,6 +226,7 @@ class _Chain:
         episodes = self._rows("episodes")
         if episodes:
             yield from self._episodes(episodes)
+        if episodes and self.user not in self.release.renamed:
             items = sorted(self._rows("memory_items"), key=lambda row: row["seq"])
             held = [_item(row) for row in items]
             value = {"num_memories": len(held), "memories": held}
