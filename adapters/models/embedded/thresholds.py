@@ -43,7 +43,9 @@ def identity() -> str:
     """What the embedded models' answers depend on beside their input: code and constants."""
     # Of the judge only what it answers by: figures and provenance change no answer.
     judge = rubric().model_dump_json(include={"version", "share", "opposition", "cuts"})
-    facts = [thresholds().model_dump_json(), judge, axes().model_dump_json()]
+    facts = [thresholds().model_dump_json(), judge]
+    if rubric().opposition:
+        facts.append(axes().model_dump_json())
     digest = hashlib.sha256("\n".join(facts).encode()).hexdigest()
     return f"{CODE_VERSION}/{digest[:16]}"
 
