@@ -8,13 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from typing import Any
 
+import numpy as np
+
 from memprobe import metrics
+from memprobe.agreement import Agreement, agreement
 from memprobe.errors import UsageError
 from memprobe.metrics import Interval
 from storage.catalog import connect
 from storage.runs import RunStore
+from tasks.reading import is_unknown
 from tasks.score import BASE, NOTHING, ModeScores, mode_scores
 
 NO_DIFFERENCE = "no difference shown"
@@ -81,6 +86,40 @@ class Comparison:
     second: str
     rows: tuple[Compared, ...]
     missing: tuple[str, ...]
+    agreement: tuple[Agreed, ...] = ()
+    b_error: BError | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Agreed:
+    """How far both sides give one item one score. `system` None: all that both sides have.
+
+    Scope `judged` leaves out items whose label is "unknown" on either side: they score 0
+    by rule, and agreement on them says nothing of a judge. Scope `all` has them.
+    """
+
+    scope: str
+    system: str | None
+    access_mode: str | None
+    k: int | None
+    figures: Agreement
+
+
+@dataclass(frozen=True, slots=True)
+class BError:
+    """How far B of a system in a mode lies apart on both sides.
+
+    `mean` is the mean absolute difference over the `n` systems and modes with anything
+    judged, its interval over users. `kept` of `pairs` pairs of systems that are in one
+    mode keep their order; a tie on one side only counts as not kept.
+    """
+
+    mean: float
+    interval: Interval | None
+    n: int
+    n_users: int
+    kept: int
+    pairs: int
 
 
 def _finding(shown: bool, difference: float | None, p_holm: float | None) -> str:
@@ -92,12 +131,19 @@ def _finding(shown: bool, difference: float | None, p_holm: float | None) -> str
 
 
 _ITEMS = """
-SELECT system, access_mode, k, user_id, epoch, category, dimension, score
+SELECT system, access_mode, k, user_id, epoch, category, dimension, score, label
 FROM verdicts WHERE layer = ? AND status = 'scored'
 """
 
 
-def _items(side: Side) -> tuple[list[ModeScores], dict[tuple[Any, ...], dict[Any, float]]]:
+Mode = tuple[str, str, int | None]
+"""System, access mode and k."""
+Item = tuple[float, str | None]
+"""Score and label."""
+Items = dict[Mode, dict[tuple[Any, ...], Item]]
+
+
+def _items(side: Side) -> tuple[list[ModeScores], Items]:
     with connect(side.store, ("verdicts", "targets")) as connection:
         scores = mode_scores(connection, side.layer)
         rows = connection.execute(_ITEMS, [side.layer]).fetchall()
@@ -105,20 +151,74 @@ def _items(side: Side) -> tuple[list[ModeScores], dict[tuple[Any, ...], dict[Any
             layers = connection.execute("SELECT DISTINCT layer FROM verdicts ORDER BY 1").fetchall()
             names = ", ".join(row[0] for row in layers) or "none"
             raise UsageError(f"{side.name} has no verdicts; layers there are: {names}")
-    items: dict[tuple[Any, ...], dict[Any, float]] = {}
-    for system, access_mode, k, *item, score in rows:
-        items.setdefault((system, access_mode, k), {})[tuple(item)] = score
+    items: Items = {}
+    for system, access_mode, k, *item, score, label in rows:
+        items.setdefault((system, access_mode, k), {})[tuple(item)] = (score, label)
     return scores, items
 
 
-def _agreement(first: dict[Any, float], second: dict[Any, float]) -> tuple[float | None, int]:
-    common = sorted(first.keys() & second.keys())
-    a, b = [first[i] for i in common], [second[i] for i in common]
-    try:
-        return metrics.weighted_kappa(a, b), len(common)
-    except ValueError:
-        # A judge of another scale: there is no agreement figure for it.
-        return None, len(common)
+def _pairs(mode: Mode, first: Items, second: Items) -> list[tuple[str, float, float, bool]]:
+    """User, both scores, and whether both labels say something, of the items of both sides."""
+    mine, other = first.get(mode, {}), second.get(mode, {})
+    out = []
+    for item in sorted(mine.keys() & other.keys()):
+        (a, a_label), (b, b_label) = mine[item], other[item]
+        said = all(label is not None and not is_unknown(label) for label in (a_label, b_label))
+        out.append((item[0], a, b, said))
+    return out
+
+
+def _agreed(modes: Sequence[Mode], first: Items, second: Items, seed: int) -> list[Agreed]:
+    """Agreement over all modes and of each, with and without the labels "unknown"."""
+    pairs = {mode: _pairs(mode, first, second) for mode in modes}
+    groups: list[tuple[Mode | None, list[tuple[str, float, float, bool]]]] = [
+        (None, [pair for mode in modes for pair in pairs[mode]]),
+        *pairs.items(),
+    ]
+    out = []
+    for scope in ("judged", "all"):
+        for mode, found in groups:
+            kept = [pair for pair in found if pair[3] or scope == "all"]
+            if not kept:
+                continue
+            users, a, b, _ = zip(*kept, strict=True)
+            try:
+                figures = agreement(users, a, b, seed=seed)
+            except ValueError:
+                # A judge of another scale: there is no agreement figure for it.
+                continue
+            out.append(Agreed(scope, *(mode or (None, None, None)), figures))
+    return out
+
+
+def _b_error(
+    modes: Sequence[Mode], mine: Sequence[ModeScores], other: Sequence[ModeScores], seed: int
+) -> BError | None:
+    """The error of B over systems and modes, on the users that have a B in all of them."""
+    if not modes:
+        return None
+    per_user = [(a.by_user(), b.by_user()) for a, b in zip(mine, other, strict=True)]
+    users = sorted(set.intersection(*(set(x) for pair in per_user for x in pair)))
+    users = [u for u in users if all(x[u] is not None for pair in per_user for x in pair)]
+    if not users:
+        return None
+    values = np.array([[[_number(x[u]) for x in pair] for pair in per_user] for u in users])
+    means = values.mean(axis=0)
+    samples = metrics.bootstrap_means(values[:, :, 0] - values[:, :, 1], seed=seed)
+    errors = np.abs(samples).mean(axis=1)
+    kept = pairs = 0
+    for (i, first), (j, second) in combinations(enumerate(modes), 2):
+        if first[1:] == second[1:]:
+            pairs += 1
+            kept += int(np.sign(means[i, 0] - means[j, 0]) == np.sign(means[i, 1] - means[j, 1]))
+    return BError(
+        float(np.abs(means[:, 0] - means[:, 1]).mean()),
+        metrics.interval(errors) if len(users) > 1 else None,
+        len(modes),
+        len(users),
+        kept,
+        pairs,
+    )
 
 
 def compare(first: Side, second: Side) -> Comparison:
@@ -145,10 +245,12 @@ def compare(first: Side, second: Side) -> Comparison:
     tested = [i for i, f in enumerate(found) if f.p_value is not None]
     holm = metrics.holm([p for i in tested if (p := found[i].p_value) is not None])
     adjusted = dict(zip(tested, holm, strict=True))
+    agreed = _agreed(common, my_items, other_items, seed)
+    by_mode = {(x.system, x.access_mode, x.k): x.figures for x in agreed if x.scope == "all"}
     rows = []
     for index, (key, (a, b), pair) in enumerate(zip(common, pairs, found, strict=True)):
         both = [u for u in sorted(a) if a[u] is not None and b.get(u) is not None]
-        kappa, n_items = _agreement(my_items.get(key, {}), other_items.get(key, {}))
+        same = by_mode.get(key)
         p_holm = adjusted.get(index)
         rows.append(
             Compared(
@@ -160,8 +262,8 @@ def compare(first: Side, second: Side) -> Comparison:
                 interval=pair.interval,
                 p_value=pair.p_value,
                 p_holm=p_holm,
-                kappa=kappa,
-                n_items=n_items,
+                kappa=same.kappa if same else None,
+                n_items=same.n_items if same else len(_pairs(key, my_items, other_items)),
                 finding=_finding(pair.shown, pair.difference, p_holm),
             )
         )
@@ -171,7 +273,11 @@ def compare(first: Side, second: Side) -> Comparison:
         for key in keys
         if key not in others
     ]
-    return Comparison(first.name, second.name, tuple(rows), tuple(missing))
+    # Where nobody said anything both sides are 0 by rule, and no error could show.
+    judged = {(x.system, x.access_mode, x.k) for x in agreed if x.scope == "judged"}
+    modes = [key for key in common if key in judged]
+    error = _b_error(modes, [left[m] for m in modes], [right[m] for m in modes], seed)
+    return Comparison(first.name, second.name, tuple(rows), tuple(missing), tuple(agreed), error)
 
 
 def _number(value: float | None) -> float:

@@ -16,6 +16,7 @@ from memprobe.settings import Resolved
 
 if TYPE_CHECKING:
     from memprobe.metrics import Interval
+    from tasks.compare import Comparison
 
 
 def register(app: typer.Typer) -> None:
@@ -111,8 +112,50 @@ def compare(
     ]
     columns = ["system", "mode", "users", result.first, result.second, "difference", "95 %"]
     table([*columns, "p (Holm)", "kappa", "finding"], rows)
+    _print_agreement(result)
     for line in only_in(result.missing):
         note(f"memprobe: {line}")
+
+
+def _print_agreement(result: Comparison) -> None:
+    """How far both sides agree item by item, and what that comes to for B."""
+    from tasks.compare import mode_name
+
+    rows = [
+        [
+            "all" if one.system is None else one.system,
+            "" if one.access_mode is None else mode_name(one.access_mode, one.k),
+            one.scope,
+            one.figures.n_items,
+            one.figures.kappa,
+            _interval(one.figures.kappa_interval),
+            one.figures.mean_error,
+            one.figures.exact,
+            one.figures.threshold,
+            one.figures.first_passed,
+            one.figures.second_passed,
+        ]
+        for one in result.agreement
+        if one.scope == "judged" or one.system is None
+    ]
+    if not rows:
+        return
+    columns = ["system", "mode", "items", "n", "kappa", "95 %", "MAE", "equal", "same side of 0.75"]
+    title = "Agreement of scores (kappa: quadratic weights; judged: no label is unknown)"
+    table([*columns, f"passed, {result.first}", f"passed, {result.second}"], rows, title)
+    judged = next((a for a in result.agreement if (a.system, a.scope) == (None, "judged")), None)
+    if judged is not None:
+        scale = ["0", "0.25", "0.5", "0.75", "1"]
+        counts = [[s, *row] for s, row in zip(scale, judged.figures.confusion, strict=True)]
+        table([result.first, *scale], counts, f"Scores of judged items, by {result.second}")
+    error = result.b_error
+    if error is not None:
+        spread = "" if error.interval is None else f" (95 % {_interval(error.interval)})"
+        order = f"{error.kept} of {error.pairs} pairs of systems keep their order"
+        print(
+            f"error of B: {cell(error.mean)}{spread}, mean of {error.n} systems and modes over "
+            f"{error.n_users} users; {order}"
+        )
 
 
 def only_in(missing: Sequence[str]) -> list[str]:
