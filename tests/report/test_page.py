@@ -17,7 +17,7 @@ def test_all_formats_of_every_table_are_written(tmp_path: Path) -> None:
     assert path == tmp_path / "run" / "report" / "index.html"
     names = {p.name for p in (path.parent / "tables").iterdir()}
     stems = {name.rsplit(".", 1)[0] for name in names}
-    assert len(stems) == 12
+    assert len(stems) == 13
     assert names == {f"{stem}.{kind}" for stem in stems for kind in ("csv", "tex", "md")}
     assert (path.parent / "summary.md").read_text(encoding="utf-8").startswith("# made")
     linked = set(re.findall(r'href="(tables/[^"]+)"', path.read_text(encoding="utf-8")))
