@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from itertools import combinations
 from typing import Any
 
+from adapters.models.embedded.rubric import rubric
 from adapters.models.windows import Window, asked_window, well_known
 from memprobe import metrics
 from memprobe.config import RunConfig
@@ -242,9 +243,14 @@ def verdict_notice(manifest: Manifest) -> str:
     """The report's first line: whose verdicts these are, and what they are good for."""
     judge = manifest.config.model_of(Role.JUDGE)
     if manifest.embedded:
+        known = rubric().held_out
         return (
             "Embedded deterministic verdicts: good for comparing memory systems and for "
-            "regression gates, not comparable with published LLM-judged figures."
+            "regression gates, not comparable with published LLM-judged figures. Against a "
+            f"language model's verdicts on users held out: kappa {known['kappa']:.2f}, "
+            f"{known['threshold_accuracy']:.0%} on the same side of 0.75 (the commoner side alone "
+            f"gives {known['base_rate']:.0%}), a system's B off by {known['b_error']:.3f}. Not "
+            "for attribution in detail, close rankings or single targets."
         )
     return f"Verdicts by the judge model {judge}."
 

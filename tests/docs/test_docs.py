@@ -304,15 +304,36 @@ def test_deployments_pools_and_parameters_exist() -> None:
 
 
 def test_embedded_figures_are_those_of_the_data_file() -> None:
-    import json
+    from adapters.models.embedded.rubric import axes, rubric
 
-    from storage.bundled import data_dir
+    f = rubric().held_out
+    cosine, gain = f["cosine_cuts"], f["gain"]
+    said = doc("limits.md")
 
-    file = data_dir() / "embedded" / "thresholds.json"
-    said = json.loads(text_of(file))["provenance"]["judge_cuts"]
-    kappa, error = re.findall(r"0\.\d+", said)
-    assert f"| quadratic weighted kappa with the published judge | {kappa} |" in doc("limits.md")
-    assert f"| mean absolute error of a score | {error} |" in doc("limits.md")
+    def between(name: str, of: dict[str, Any] = f) -> str:
+        lo, hi = of[name]
+        return f"(95 % interval {lo:.3f} to {hi:.3f})"
+
+    for line in (
+        f"| quadratic weighted kappa with the published judge | {f['kappa']:.3f} "
+        f"{between('kappa_interval')} | {cosine['kappa']:.3f} |",
+        f"within a category, mean of five | {f['kappa_within_category']:.3f} | "
+        f"{cosine['kappa_within_category']:.3f} |",
+        f"| mean absolute error of a score | {f['mean_error']:.3f} | {cosine['mean_error']:.3f} |",
+        f"gives {f['base_rate']:.3f} | {f['threshold_accuracy']:.3f} | "
+        f"{cosine['threshold_accuracy']:.3f} |",
+        f"| mean absolute error of a system's B | {f['b_error']:.3f} "
+        f"{between('b_error_interval')} | {cosine['b_error']:.3f} |",
+        f"keeps, of {f['pairs']} | {f['order_kept']} | {cosine['order_kept']} |",
+        f"gain in kappa is {gain['kappa']:.3f} {between('interval', gain)}",
+        f"On {f['users']} users, each judged by a fit on others, for the {f['n']:,} labels",
+        f"labels of {len(axes().dimensions)} dimensions",
+    ):
+        assert line in said, line
+    forms = rubric().provenance["forms"]
+    worse, chosen = forms["cosine, share, opposition"], forms[rubric().provenance["form"]]
+    assert f"({worse} against {chosen})" in doc("benchmarks.md")
+    assert set(f["forms_chosen"]) == {rubric().provenance["form"]} == {"cosine, share"}
 
 
 def test_the_scripted_user_is_as_the_limits_say() -> None:
