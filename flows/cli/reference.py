@@ -113,7 +113,8 @@ def _setting(option: Option) -> tuple[str, str]:
 
 
 def _shared(command: Any) -> str:
-    flags = {flag for p in command.params for flag in p.opts}
+    # A command's own option may have the flag of a run's option and another meaning.
+    flags = {flag for p in command.params if p.name in COMMON for flag in p.opts}
     taken = [o.flag for o in RUN_OPTIONS if o.flag in flags]
     missing = [o.flag for o in RUN_OPTIONS if o.flag not in flags]
     also = [o.flag for o in PROCESS_OPTIONS if o.flag in flags]

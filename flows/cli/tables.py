@@ -35,9 +35,11 @@ def tables(
     style: Annotated[
         Literal["text", "csv", "latex"], typer.Option("--format", help="How they are written.")
     ] = "text",
-    protocol: Annotated[
+    beside: Annotated[
         Literal["paper", "strict"],
-        typer.Option(help="strict: beside the published figures the corrected ones, and why."),
+        typer.Option(
+            "--protocol", help="strict: beside the published figures the corrected ones, and why."
+        ),
     ] = "paper",
     expect: Annotated[
         Path | None,
@@ -64,7 +66,7 @@ def tables(
     wanted = paper_tables.read_expected(expect) if expect is not None else None
     store = opened(resolved, run)[1]
     figures = paper_figures(store)
-    strict = _strict(store) if protocol == "strict" else None
+    strict = _strict(store) if beside == "strict" else None
     compared = paper_tables.compare(figures, wanted) if wanted is not None else None
     if json_output:
         facts = _facts(figures, compared)
