@@ -21,6 +21,7 @@ import asyncio
 import hashlib
 import json
 import os
+import re
 import sys
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
@@ -32,11 +33,12 @@ from typing import Any
 
 import numpy as np
 
-from adapters.models.embedded.rubric import Evidence
+from adapters.models.embedded.polarity import MARGIN
+from adapters.models.embedded.rubric import Evidence, axes
 from adapters.models.embedded.similarity import SimilarityJudge
 from adapters.models.embedded.thresholds import thresholds
 from adapters.models.minilm import NAME, MiniLM
-from memprobe.agreement import agreement
+from memprobe.agreement import RECOVERED, agreement
 from memprobe.metrics import SCALE, Floats
 from storage.bundled import data_dir
 from storage.ledger import Ledger
@@ -68,6 +70,7 @@ class Judgement:
     short: str
     explanation: str
     place: int
+    reason: str = ""
 
 
 def judgements(release: Path) -> list[Judgement]:
@@ -90,6 +93,7 @@ def judgements(release: Path) -> list[Judgement]:
                         row["ground_truth"],
                         row["explanation"],
                         SCALE.index(row["score"]),
+                        row["judge_reason"] or "",
                     )
                 )
     if not found:
@@ -378,6 +382,7 @@ def calibrate(release: Path, ledger_url: str) -> dict[str, Any]:
             "form": form,
             "forms": {name: round(kappa, 3) for name, kappa in inner.items()},
         },
+        "polarity": polarity(kept, evidence),
         "held_out": {
             **figures(rows, asked, nested),
             "forms_chosen": by_fold,
@@ -392,6 +397,31 @@ def calibrate(release: Path, ledger_url: str) -> dict[str, Any]:
                 for name, out in by_form.items()
             },
         },
+    }
+
+
+_CONTRADICTS = re.compile(r"opposit|contradict|revers", re.IGNORECASE)
+
+
+def polarity(rows: Sequence[Judgement], evidence: Sequence[Evidence]) -> dict[str, Any]:
+    """How often the embedded reading of directions says `opposite`, where it should and not.
+
+    The judge was not asked for directions, so its reason at a score of 0 stands in for
+    the truth: of labels that it calls opposite or contradicting, and of labels that it
+    found right in substance (0.75 or more). Nothing is fitted here.
+    """
+    shown: dict[str, list[bool]] = {"contradicting": [], "right": []}
+    for row, found in zip(rows, evidence, strict=True):
+        if axes().find(row.dimension) is None:
+            continue
+        opposite = found.opposition >= MARGIN
+        if row.place == 0 and _CONTRADICTS.search(row.reason):
+            shown["contradicting"].append(opposite)
+        elif SCALE[row.place] >= RECOVERED:
+            shown["right"].append(opposite)
+    return {name: {"flagged": sum(flags), "n": len(flags)} for name, flags in shown.items()} | {
+        "margin": MARGIN,
+        "ends": axes().version,
     }
 
 

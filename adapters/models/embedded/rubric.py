@@ -52,7 +52,8 @@ class Rubric(Frozen):
 
     The weights are in units of cosine and never negative, so that better evidence
     never lowers a score. `held_out` holds the figures of users that were left out of
-    the fit, `provenance` what it was fitted on and by what.
+    the fit, `provenance` what it was fitted on and by what, `polarity` how often the
+    reading of directions says `opposite` of contradicting and of right labels.
     """
 
     version: int
@@ -61,6 +62,7 @@ class Rubric(Frozen):
     cuts: Annotated[tuple[float, float, float, float], AfterValidator(_rising)]
     provenance: dict[str, Any]
     held_out: dict[str, Any]
+    polarity: dict[str, Any]
 
     def latent(self, evidence: Evidence) -> float:
         """The evidence in one number."""
