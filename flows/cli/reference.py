@@ -66,7 +66,12 @@ def commands() -> list[tuple[str, Any]]:
     """The commands by name, in the order of the help."""
     from flows.cli.app import app
 
-    return list(typer.main.get_command(app).commands.items())  # type: ignore[attr-defined]
+    found: list[tuple[str, Any]] = []
+    for name, command in typer.main.get_command(app).commands.items():  # type: ignore[attr-defined]
+        # A group says nothing that its commands do not say.
+        inner = getattr(command, "commands", None) or {"": command}
+        found += [(f"{name} {own}".strip(), one) for own, one in inner.items()]
+    return found
 
 
 def _parts(command: Any) -> Iterator[str]:

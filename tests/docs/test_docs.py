@@ -118,7 +118,11 @@ def test_commands_parse(arguments: list[str], tmp_path: Path) -> None:
     assert name in COMMANDS
     if not rest:
         return
-    context = COMMANDS[name].make_context(name, list(rest))
+    command = COMMANDS[name]
+    if hasattr(command, "commands"):
+        name, *rest = rest
+        command = command.commands[name]
+    context = command.make_context(name, list(rest))
     options = {option.name for option in OPTIONS}
     taken = {key: value for key, value in context.params.items() if key in options}
     if name != "generate":
@@ -143,7 +147,9 @@ def test_a_wrong_option_would_be_found(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("page", BY_PAGE)
 def test_options_and_variables_exist(page: Path) -> None:
-    flags = {flag for c in COMMANDS.values() for p in c.params for flag in p.opts}
+    groups = [c.commands.values() for c in COMMANDS.values() if hasattr(c, "commands")]
+    all_commands = [*COMMANDS.values(), *itertools.chain(*groups)]
+    flags = {flag for c in all_commands for p in c.params for flag in p.opts}
     flags |= {"--help", "--version"}
     ours = re.findall(r"`(--[a-z][a-z\-]+)[^`]*`", prose(page))
     assert set(ours) <= flags
