@@ -187,7 +187,8 @@ def _agreed(modes: Sequence[Mode], first: Items, second: Items, seed: int) -> li
             except ValueError:
                 # A judge of another scale: there is no agreement figure for it.
                 continue
-            out.append(Agreed(scope, *(mode or (None, None, None)), figures))
+            system, access_mode, k = mode or (None, None, None)
+            out.append(Agreed(scope, system, access_mode, k, figures))
     return out
 
 

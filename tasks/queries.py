@@ -104,7 +104,8 @@ def _literal(node: ast.Dict) -> dict[Any, Any] | None:
 
 def _question(node: ast.JoinedStr) -> Iterator[str]:
     """The text of an f-string whose two values are a dimension in words and a plain name."""
-    text, values = "", []
+    text = ""
+    values: list[ast.expr] = []
     for part in node.values:
         if isinstance(part, ast.FormattedValue):
             text += BOUNDARY if values else DIMENSION

@@ -74,19 +74,16 @@ class _Stored:
         self.depth = recorded_depth(context.store)
         self.items = stored_items(context, system, user_id, epoch)
         self.recorded = recorded_searches(context, system, user_id, epoch)
-        self.missing = self._missing(user_id, epoch)
+        self.missing = self._missing(user_id)
         self.notes = StoredNotes(context.embedder, self.items)
         self.empty = self._empty_searches(user_id, epoch)
 
-    def _missing(self, user_id: str, epoch: int) -> Unscored | None:
+    def _missing(self, user_id: str) -> Unscored | None:
         """Why there is no store to read; an empty one that was recorded is a store."""
-        rolled = Unit("rollout", self.system, user_id, "" if epoch == 1 else f"e{epoch}")
-        parts = self.context.store.parts(
-            "memory_items", system=self.system, user=user_id, variant=rolled.variant
-        )
-        if parts and (self.system, user_id) not in lost_stores(self.context.store):
+        lost = lost_stores(self.context.store)
+        if (self.system, user_id) not in lost and (self.system, "") not in lost:
             return None
-        return Unscored(Reason.DATASET_ERROR, "the run has no record of this store")
+        return Unscored(Reason.DATASET_ERROR, "the run has no whole record of this store")
 
     def _empty_searches(self, user_id: str, epoch: int) -> dict[Target, Unscored | None]:
         """Targets whose recorded search gave no items: None where it found none, or its error."""
