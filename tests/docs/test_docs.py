@@ -314,6 +314,7 @@ def test_embedded_figures_are_those_of_the_data_file() -> None:
 
     f = rubric().held_out
     cosine, gain = f["cosine_cuts"], f["gain"]
+    wrong, right = (rubric().polarity[name] for name in ("contradicting", "right"))
     said = doc("limits.md")
 
     def between(name: str, of: dict[str, Any] = f) -> str:
@@ -334,6 +335,8 @@ def test_embedded_figures_are_those_of_the_data_file() -> None:
         f"gain in kappa is {gain['kappa']:.3f} {between('interval', gain)}",
         f"On {f['users']} users, each judged by a fit on others, for the {f['n']:,} labels",
         f"labels of {len(axes().dimensions)} dimensions",
+        f"of {wrong['flagged']} of {wrong['n']} labels that the judge scored 0",
+        f"of {right['flagged']} of {right['n']:,} that the judge scored 0.75",
     ):
         assert line in said, line
     forms = rubric().provenance["forms"]
