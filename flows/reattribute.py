@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from adapters.models.prices import price_of
 from flows.stored import StoredChain, Tell, each, free_layer, limited, stored_run
@@ -79,7 +79,7 @@ async def reattribute_run(
 
     The caller holds the run's lock. Interrupted, the same command goes on.
     """
-    free_layer(store, STAGE, what.layer)
+    what = replace(what, made=free_layer(store, STAGE, what.layer))
     async with stored_run(store, resolved, config) as run:
 
         async def job(chain: StoredChain) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from flows.stored import StoredChain, Tell, chains_of, each, limited, own_layer, stored_run
+from flows.stored import StoredChain, Tell, chains_of, each, free_layer, limited, stored_run
 from memprobe.config import RunConfig
 from memprobe.ids import slug
 from memprobe.settings import Resolved
@@ -28,7 +28,8 @@ async def rejudge_run(
     that are done are skipped, finished calls are in the ledger. Raises
     `UsageError` when the data set is not the run's any more.
     """
-    name = own_layer(store, check_layer(layer or slug(f"judge_{judge}")[:48].rstrip("_")))
+    name = check_layer(layer or slug(f"judge_{judge}")[:48].rstrip("_"))
+    free_layer(store, "rejudge", name)
     chains = chains_of(store, "recover")
     config = second_config(store.manifest.config, resolved, judge)
     async with stored_run(store, resolved, config) as run:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -81,7 +81,7 @@ async def reread_run(
 
     The caller holds the run's lock. Interrupted, the same command goes on.
     """
-    free_layer(store, STAGE, reading.layer)
+    reading = replace(reading, made=free_layer(store, STAGE, reading.layer))
     async with stored_run(store, resolved, config) as run:
 
         async def job(chain: StoredChain) -> None:

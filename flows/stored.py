@@ -91,17 +91,25 @@ def own_layer(store: RunStore, layer: str) -> str:
     return layer
 
 
-def free_layer(store: RunStore, stage: str, layer: str) -> None:
-    """Raises `UsageError` when a layer's name is taken by what another command made."""
+def free_layer(store: RunStore, stage: str, layer: str) -> dict[str, str]:
+    """The fingerprints of what a layer holds of a stage already, by unit.
+
+    Raises `UsageError` when the name is taken by what another command made.
+    """
     own_layer(store, layer)
+    made: dict[str, str] = {}
     for state in store.units():
         unit = state.unit
-        mine = unit.variant == layer or re.fullmatch(rf"{layer}_e\d+", unit.variant)
-        if mine and unit.stage not in (stage, "score"):
-            made = MADE_BY.get(unit.stage, unit.stage)
+        if unit.variant != layer and not re.fullmatch(rf"{layer}_e\d+", unit.variant):
+            continue
+        if unit.stage == stage and state.complete:
+            made[unit.slug] = state.fingerprint
+        elif unit.stage in MADE_BY and unit.stage != stage:
             raise UsageError(
-                f"layer {layer!r} holds what `{made}` made; choose another --layer name"
+                f"layer {layer!r} holds what `{MADE_BY[unit.stage]}` made; "
+                "choose another --layer name"
             )
+    return made
 
 
 def chains_of(

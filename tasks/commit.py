@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from memprobe.errors import UsageError
 from memprobe.outcomes import RETRIED
 from storage.runs import RunStore, Unit
 
@@ -45,3 +46,16 @@ def is_partial(store: RunStore, unit: Unit, mark: str) -> bool:
 def is_there(store: RunStore, unit: Unit, mark: str) -> bool:
     """Whether the unit's rows are there, for good or until the next invocation."""
     return store.is_complete(unit, mark) or is_partial(store, unit, mark)
+
+
+def check_unchanged(made: Mapping[str, str], unit: Unit, mark: str) -> None:
+    """Raises `UsageError` when a layer holds another result for this unit.
+
+    `made` gives the fingerprints of a layer's units by slug, as they were found.
+    """
+    there = made.get(unit.slug)
+    if there is not None and there.removesuffix(PARTIAL) != mark:
+        raise UsageError(
+            f"layer {unit.variant!r} was made with other models, access modes, k or texts, from "
+            "other records or by another version, and is not written over; choose another --layer"
+        )

@@ -12,8 +12,8 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import prompts
@@ -24,7 +24,7 @@ from storage.catalog import connect
 from storage.runs import RunStore, Unit
 from tasks import plan_assumptions as assumed
 from tasks.attribute import OK_SCORE, Attribution, unmeasured
-from tasks.commit import commit
+from tasks.commit import check_unchanged, commit
 from tasks.context import RunContext, fingerprint
 from tasks.oracle import oracle_verdict, targeted_task
 from tasks.score import BASE
@@ -37,11 +37,16 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Reattribution:
-    """Which verdicts are attributed again, and into which layer."""
+    """Which verdicts are attributed again, and into which layer.
+
+    `made` are the fingerprints of what the layer holds already, by unit; other work under
+    its name is refused.
+    """
 
     layer: str
     source: str = BASE
     access: tuple[AccessMode, ...] = tuple(AccessMode)
+    made: Mapping[str, str] = field(default_factory=dict)
 
 
 def reattribute_unit(system: str, user: str, layer: str, epoch: int = 1) -> Unit:
@@ -153,6 +158,7 @@ async def reattribute_user(
     unit = reattribute_unit(system, user_id, what.layer, epoch)
     again = _Again(context, system, context.user(user_id), epoch, what)
     mark = _mark(context, what, again)
+    check_unchanged(what.made, unit, mark)
     if context.store.is_complete(unit, mark):
         return unit.slug
     rows = await asyncio.gather(*(again.row(verdict) for verdict in again.verdicts))

@@ -12,14 +12,15 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from adapters.memory.stored import SEARCHABLE, StoredNotes
 from memprobe.outcomes import Reason, Unscored
 from memprobe.types import AccessMode, MemoryItem, Role
 from storage.runs import RunStore, Unit
-from tasks.commit import commit
+from tasks.commit import check_unchanged, commit
 from tasks.context import RunContext, fingerprint
 from tasks.queries import Queries
 from tasks.recover import Recovery, View, recover_unit
@@ -35,12 +36,14 @@ class Rereading:
 
     k and the access modes are those of the context's settings. `queries` stand in for
     texts that the run did not record; `anew` leaves the recorded searches aside and
-    searches for all k by `queries`.
+    searches for all k by `queries`. `made` are the fingerprints of what the layer holds
+    already, by unit; other work under its name is refused.
     """
 
     layer: str
     queries: Queries | None = None
     anew: bool = False
+    made: Mapping[str, str] = field(default_factory=dict)
 
 
 def reread_unit(system: str, user: str, layer: str, epoch: int = 1) -> Unit:
@@ -195,6 +198,7 @@ async def reread_user(
     unit = reread_unit(system, user_id, reading.layer, epoch)
     stored = _Stored(context, system, user_id, epoch, reading)
     mark = _mark(context, reading, stored)
+    check_unchanged(reading.made, unit, mark)
     if context.store.is_complete(unit, mark):
         return unit.slug
     recovery = Recovery(context, system, context.user(user_id), epoch, reading.layer)

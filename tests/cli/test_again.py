@@ -205,6 +205,11 @@ def test_more_k_than_recorded_is_read_where_it_can_be_had(
         *("retrieve", *READER, "--queries", "scorer.py", "--layer", "sweep", "--json"),
     )
     assert parsed(again, 1)["new_calls"] == 0
+    other = ("reread", "pub", "--systems", "mem0", "--k", "1", *READER, "--layer", "sweep")
+    refused = invoke(*other)
+    assert refused.exit_code == 2
+    assert "not written over" in refused.stderr
+    assert of_layer(pub, "sweep") == rows
     taken = invoke("attribute", "pub", "--model", "embedded/default", "--layer", "sweep")
     assert taken.exit_code == 2
     assert "memprobe reread" in taken.stderr
