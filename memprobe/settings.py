@@ -266,7 +266,7 @@ COMMON_OPTIONS = (
 )
 OPTIONS = RUN_OPTIONS + PROCESS_OPTIONS + COMMON_OPTIONS
 BY_NAME = {option.name: option for option in OPTIONS}
-ELSEWHERE = {PREFIX + "CONFIG"}
+ELSEWHERE = {PREFIX + "CONFIG", PREFIX + "RELEASE"}
 """Variables of ours that are no option of a run."""
 
 Source = Literal["flag", "environment", ".env", "file", "default"]

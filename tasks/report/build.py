@@ -184,7 +184,10 @@ def summary_markdown(data: ReportData) -> str:
     said = statements(data)
     if said:
         lines += ["## What the comparison shows", "", *(f"- {md(s)}" for s in said), ""]
-    shown = ("attribution", "dump-readers", "judge-check", "audit", "unscored")
+    shown = (
+        *("attribution", "dump-readers", "judge-check", "judge-agreement", "polarity"),
+        *("audit", "unscored"),
+    )
     lines += [to_markdown(tables[name]) for name in shown if name in tables]
     facts = [f"- {md(name)}: {md(value)}" for name, value in _facts(data)]
     return "\n".join([*lines, "## Reproduce", "", *facts, ""])
