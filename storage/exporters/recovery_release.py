@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -123,10 +124,24 @@ def _since(run: RunStore) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """Rows of an imported run that did not come from the release."""
     for table in SCHEMAS:
         if table in _TEMPLATED:
+            for row in _added(run, table):
+                yield table, row
             continue
         for row in run.read(table):
             if table not in _LAYERED or row["layer"] != "base":
                 yield table, row
+
+
+def _added(run: RunStore, table: str) -> Iterator[Mapping[str, Any]]:
+    """Rows of a table that are in none of the import's parts, which have no variant."""
+    if len(run.parts(table)) == len(run.parts(table, variant="")):
+        return
+    came = Counter(json.dumps(row) for row in run.read(table, variant=""))
+    for row in run.read(table):
+        text = json.dumps(row)
+        came[text] -= 1
+        if came[text] < 0:
+            yield row
 
 
 def _write_rest(out: _Folder, rows: Iterator[tuple[str, Mapping[str, Any]]]) -> dict[str, int]:

@@ -81,11 +81,15 @@ def test_what_was_added_to_an_import_stands_beside_it(tmp_path: Path) -> None:
     (verdict, *_) = rows(run, "verdicts", system="amem", access_mode="dump_all")
     again = {**verdict, "layer": "second", "score": 0.25, "judge_model": "m"}
     run.commit(Unit("rejudge", "amem", "user_001", "second"), "x", {"verdicts": [again]})
+    (hit, *_) = rows(run, "retrievals", system="amem")
+    more = {**hit, "rank": 6, "content": "found anew"}
+    run.commit(Unit("again", "amem", "user_001", "more"), "x", {"retrievals": [more]})
     found = export_release(run, tmp_path / "out")
     assert_the_same_json(root, tmp_path / "out")
     assert found.rest == {
         "footprints": len(run.read("footprints")),
         "metrics": len(run.read("metrics")),
+        "retrievals": 1,
         "verdicts": 1,
     }
     lines = [json.loads(line) for line in (tmp_path / "out/memprobe/rest.jsonl").open()]
