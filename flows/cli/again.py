@@ -154,9 +154,15 @@ def _say_unscored(store: RunStore, layer: str) -> None:
 
 
 def _exit_code(store: RunStore, result: ScoreResult) -> None:
-    lost = result.n_total - result.n_scored
+    """Exits with 1 when too much of what was read has no score; users left out are not lost."""
+    columns = store.scan("verdicts").select(["layer", "status"])
+    rows = [row for row in columns.to_pylist() if row["layer"] == result.layer]
+    lost = sum(row["status"] == "unscored" for row in rows)
+    if len(rows) < result.n_total:
+        left = result.n_total - len(rows)
+        note(f"memprobe: {left} targets of users that were left out count as not scored")
     threshold = store.manifest.config.error_threshold
-    if result.coverage is None or lost > threshold * result.n_total:
+    if not rows or lost > threshold * len(rows):
         note(f"memprobe: more than {threshold:.0%} of layer {result.layer} could not be scored")
         raise typer.Exit(errors.INCOMPLETE)
 
