@@ -183,7 +183,7 @@ def test_score_into_a_second_layer_leaves_the_first_alone(
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        (["--layer", "x"], "--layer needs --model-role judge"),
+        (["--layer", "x"], "--layer needs --judge MODEL or --model-role judge=MODEL"),
         (["--model-role", "oracle=a/b"], "would need a new run"),
         (["--model-role", "judge=embedded/default", "--layer", "base"], "choose another"),
         (["--model-role", "judge=embedded/default", "--layer", "e2"], "choose another"),
