@@ -105,7 +105,7 @@ class Store:
     def quotes(self, evidence: str | None, number: int | None) -> list[str]:
         """Pieces of evidence that are in a reply of the user and not in the task."""
         episode = self.raw["episodes"].get(number)
-        if not evidence or episode is None:
+        if not evidence or number is None or episode is None:
             return []
         if number not in self._replies:
             said = " ".join(turn["user"] or "" for turn in episode["turns"])
