@@ -47,7 +47,7 @@ class PoolState:
         if not self.workers:
             return (
                 f"no worker of pool {self.pool} is online: run `{worker_command(self.pool)}` "
-                "on a machine of its kind"
+                f"on a machine for it, with PREFECT_FLOWS_HEARTBEAT_FREQUENCY={HEARTBEAT_S} set"
             )
         return None
 
