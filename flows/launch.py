@@ -13,7 +13,7 @@ from flows import progress as progress_module
 from flows import server
 from flows.dask_units import check_runner
 from flows.outcome import RunResult, result_of
-from flows.preflight import check_models, roles_of_run
+from flows.preflight import check_models, check_systems, roles_of_run
 from flows.progress import Progress
 from flows.runtime import opened, run_location
 from flows.units import partial_units, progress_of
@@ -112,12 +112,14 @@ def run_recovery(config: RunConfig, settings: Settings, progress: Progress) -> R
             "judges it again, and a run of your own needs another --run name"
         )
     if not known:
+        check_systems(config)
         check_models(config, roles_of_run(config))
     progress.say("looking for finished units")
     result = asyncio.run(finished(config, settings))
     if result is not None:
         return result
     if known:
+        check_systems(config)
         check_models(config, roles_of_run(config))
     if settings.no_server and not server.given():
         raise MissingPrerequisite(

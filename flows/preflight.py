@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from memprobe.config import RunConfig
-from memprobe.errors import MemProbeError, MissingPrerequisite, UsageError
+from memprobe.errors import AdapterError, MemProbeError, MissingPrerequisite, UsageError
 from memprobe.types import Role
 
 MEASURING = (
@@ -71,6 +71,31 @@ def check_models(config: RunConfig, roles: Iterable[Role]) -> None:
     if keys or others:
         kind: Callable[[str], MemProbeError] = UsageError if others else MissingPrerequisite
         raise kind("\n  ".join(["nothing was started:", *others, *keys]))
+
+
+def check_systems(config: RunConfig) -> None:
+    """Refuse a run with systems that lack a package or a language model, all in one message.
+
+    Raises `MissingPrerequisite`; `UsageError` for a system or an option that does
+    not exist. A plug-in that is broken is the run's to report: it takes only
+    itself out.
+    """
+    from adapters.memory.registry import Registry, lacks
+    from adapters.models.minilm import MiniLM
+
+    registry = Registry(MiniLM(), config.protocol, options=config.system_options)
+    model = not config.model_of(Role.MEMORY).startswith("embedded/")
+    lacking: list[str] = []
+    for name in config.systems:
+        try:
+            card = registry.card(name)
+        except AdapterError:
+            continue
+        why = lacks(card, model)
+        if why is not None:
+            lacking.append(why)
+    if lacking:
+        raise MissingPrerequisite("\n  ".join(["nothing was started:", *lacking]))
 
 
 def roles_of_run(config: RunConfig) -> tuple[Role, ...]:

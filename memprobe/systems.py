@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 from typing import Protocol as Port
 
-from pydantic import Field, JsonValue
+from pydantic import ConfigDict, Field, JsonValue
 
 from memprobe.errors import MemProbeError
 from memprobe.ports import Capabilities, Embedder, MemorySystem
@@ -56,6 +56,9 @@ class SystemOptions(Frozen):
     A system with options has a class attribute `Options`, a subclass of this
     with a default for every field.
     """
+
+    # JSON has no such numbers: a manifest would say null for what a run used.
+    model_config = ConfigDict(allow_inf_nan=False)
 
     @classmethod
     def published(cls) -> Mapping[str, JsonValue]:

@@ -49,7 +49,7 @@ class Mem0Options(SystemOptions):
     (0.1, used by the publication) drops items from a top-k.
     """
 
-    temperature: float = Field(default=0.0, ge=0)
+    temperature: float = Field(default=0.0, ge=0, le=2)
     max_tokens: int = Field(default=2000, gt=0)
     threshold: float = Field(default=0.0, ge=0, le=1)
     store: Literal["user", "both"] = "user"

@@ -57,6 +57,18 @@ def install_command(card: SystemCard) -> str:
     return f"pip install 'memprobe-audit[{card.extra}]'"
 
 
+def lacks(card: SystemCard, model: bool) -> str | None:
+    """Why a system cannot be made, with what helps; `model`: the run has a language model."""
+    if card.package is not None and card.package_version is None:
+        return f"{card.name} needs the package {card.package}: {install_command(card)}"
+    if card.capabilities.needs_llm and not model:
+        return (
+            f"{card.name} needs a language model: pass --model, e.g. "
+            "--model openai/gpt-5.4-mini or --model ollama/llama3.2"
+        )
+    return None
+
+
 def _built_in(name: str) -> type:
     module, _, attribute = BUILT_IN[name].partition(":")
     try:
@@ -134,17 +146,11 @@ class Registry:
         """
         entry = self._entry(name)
         card = entry.card
-        if card.package is not None and card.package_version is None:
-            raise MissingPrerequisite(
-                f"{card.name} needs the package {card.package}: {install_command(card)}"
-            )
+        lacking = lacks(card, self._lines is not None)
+        if lacking is not None:
+            raise MissingPrerequisite(lacking)
         line = None
-        if card.capabilities.needs_llm:
-            if self._lines is None:
-                raise MissingPrerequisite(
-                    f"{card.name} needs a language model: pass --model, e.g. "
-                    "--model openai/gpt-5.4-mini or --model ollama/llama3.2"
-                )
+        if card.capabilities.needs_llm and self._lines is not None:
             line = self._lines(card.name, user, stage, epoch)
         services = Services(
             embedder=self._embedder,

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from adapters.models.gateway import Gateway
 
 PROMPT = "library"
+_METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
 _STATUS = {
     Reason.TIMEOUT: 504,
     Reason.PROVIDER_ERROR: 502,
@@ -151,7 +152,7 @@ class Door:
                 Route("/v1/chat/completions", self._chat, methods=["POST"]),
                 Route("/v1/embeddings", self._embeddings, methods=["POST"]),
                 Route("/v1/models", self._models),
-                Route("/{path:path}", self._elsewhere, methods=["GET", "POST"]),
+                Route("/{path:path}", self._elsewhere, methods=list(_METHODS)),
             ]
         )
         config = uvicorn.Config(app, log_config=None, access_log=False, lifespan="off", ws="none")
@@ -225,7 +226,8 @@ class Door:
         caller.failures.pop(question.key, None)
         reply = chat_completion(entry, str(body.get("model") or model))
         if body.get("stream"):
-            usage = bool((body.get("stream_options") or {}).get("include_usage"))
+            asked = body.get("stream_options")
+            usage = isinstance(asked, dict) and bool(asked.get("include_usage"))
             return StreamingResponse(_chunks(reply, usage), media_type="text/event-stream")
         return JSONResponse(reply)
 

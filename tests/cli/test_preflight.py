@@ -45,6 +45,25 @@ def test_the_command_names_model_role_and_variable(
     assert not any(tmp_path.iterdir())
 
 
+def test_a_system_that_lacks_a_model_or_its_package_is_refused(
+    invoke: Invoke, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("adapters.memory.external.version_of", lambda package: None)
+    result = invoke("run", "--systems", "nomem,amem,mem0", "--users", "1")
+    assert result.exit_code == 2, result.stderr
+    assert "amem needs a language model: pass --model" in result.stderr
+    assert "mem0 needs the package mem0ai: pip install 'memprobe-audit[mem0]'" in result.stderr
+    assert not any(tmp_path.iterdir())
+
+
+def test_an_option_that_is_no_finite_number_is_refused(invoke: Invoke, tmp_path: Path) -> None:
+    option = ("--system-option", "mem0.temperature=inf")
+    result = invoke("run", "--systems", "mem0", "--model-role", "memory=ollama/x", *option)
+    assert result.exit_code == 2, result.stderr
+    assert "mem0.temperature" in result.stderr
+    assert not any(tmp_path.iterdir())
+
+
 def test_a_second_judge_without_a_key_is_refused(invoke: Invoke, home: Path) -> None:
     before = sorted((home / "t1").rglob("*"))
     judge = "judge=openai/gpt-5.4"

@@ -241,6 +241,9 @@ async def test_a_request_that_the_door_cannot_serve_is_heard(make: Any) -> None:
     with pytest.raises(openai.BadRequestError):
         await caller.client.embeddings.create(model="x", input="hi", dimensions=7)
     assert "2 dimensions" in str(caller.door.failure(caller.token))
+    with pytest.raises(openai.NotFoundError):
+        await caller.client.files.delete("x")
+    assert "/v1/files/x" in str(caller.door.failure(caller.token))
 
 
 async def test_a_gateway_that_breaks_is_heard(make: Any) -> None:
