@@ -211,13 +211,17 @@ class Guard:
         note = directory / FINGERPRINT
         if not note.is_file():
             return
-        saved = json.loads(note.read_bytes())
+        try:
+            saved = dict(json.loads(note.read_bytes()))
+            count = int(saved["count"])
+        except (ValueError, TypeError, KeyError) as error:
+            raise SnapshotError(f"{self._name}: {note} is unreadable ({error})") from error
         found = fingerprint(await self.dump())
         if found != saved:
             raise SnapshotError(
-                f"{self._name}: the restored store is not the saved one: {saved['count']} items "
+                f"{self._name}: the restored store is not the saved one: {count} items "
                 f"were saved, {found['count']} came back"
-                + ("" if found["count"] != saved["count"] else " with other contents")
+                + ("" if found["count"] != count else " with other contents")
             )
 
     async def close(self) -> None:

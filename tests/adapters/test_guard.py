@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from adapters.memory.guard import Guard, clean_items
+from adapters.memory.guard import FINGERPRINT, Guard, clean_items
 from adapters.memory.registry import Registry
 from memprobe.errors import AdapterContractError, AdapterError, CallFailed, SnapshotError
 from memprobe.outcomes import Reason
@@ -180,6 +180,16 @@ async def test_a_store_that_comes_back_as_another_is_refused(tmp_path: Path, kep
     (tmp_path / "items").write_text(kept)
     again = await told(Odd())
     with pytest.raises(SnapshotError, match="not the saved one"):
+        await again.restore(tmp_path)
+
+
+@pytest.mark.parametrize("note", ["", '{"count": 2', "[]", "null", "7", '{"sha256": ""}'])
+async def test_a_damaged_note_of_what_was_saved_is_named(tmp_path: Path, note: str) -> None:
+    guard = await told(Odd(), "tea", "cat")
+    await guard.save(tmp_path)
+    (tmp_path / FINGERPRINT).write_text(note)
+    again = await told(Odd())
+    with pytest.raises(SnapshotError, match="unreadable"):
         await again.restore(tmp_path)
 
 
