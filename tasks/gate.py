@@ -91,7 +91,9 @@ def parse_gate(text: str) -> Gate:
         raise UsageError(f"{text!r}: a bound must be a number")
     suite, *path = found["path"].split(".")
     if suite != "recovery":
-        raise UsageError(f"{text!r}: no suite {suite!r}; there is recovery, as in recovery.rag.B>=0.3")
+        raise UsageError(
+            f"{text!r}: no suite {suite!r}; there is recovery, as in recovery.rag.B>=0.3"
+        )
     if not path:
         raise UsageError(f"{text!r}: a metric is missing; there are {', '.join(METRICS)}")
     metric = _METRIC.match(path[-1])
