@@ -24,6 +24,12 @@ MEASURING = (
 GENERATING = (Role.GENERATOR, Role.CRITIC, Role.EDITOR)
 
 _OPEN = frozenset({"ollama", "ollama_chat", "hosted_vllm"})
+# Without an address litellm would send what was meant for a server of one's own to OpenAI.
+_ADDRESSED = {
+    "hosted_vllm": ("HOSTED_VLLM_API_BASE",),
+    "openai_like": ("OPENAI_LIKE_API_BASE",),
+    "lm_studio": ("LM_STUDIO_API_BASE",),
+}
 # Their credentials also come from files, an instance's role or a login.
 _ELSEWHERE = frozenset(
     {"bedrock", "bedrock_converse", "sagemaker", "sagemaker_chat", "vertex_ai", "vertex_ai_beta"}
@@ -147,6 +153,9 @@ def missing_keys(model: str) -> list[str]:
     from adapters.models.litellm_loader import load_litellm
 
     _, provider, found = _provider(model)
+    address = _ADDRESSED.get(provider, ())
+    if address and not any(os.environ.get(name) for name in address):
+        return list(address)
     if provider in _OPEN | _ELSEWHERE or found:
         return []
     if any(os.environ.get(name) for name in _ALSO.get(provider, ())):
@@ -162,6 +171,8 @@ def missing_keys(model: str) -> list[str]:
 
 def _advice(model: str, missing: list[str]) -> str:
     provider = _provider(model)[1]
+    if set(missing) <= set(_ADDRESSED.get(provider, ())):
+        return f"no address of its server; set {missing[0]}, e.g. to http://127.0.0.1:8765/v1"
     joint = " or " if provider in _EITHER else " and "
     text = f"no key; set {joint.join(missing)} in the environment or in .env"
     if provider == "openai" and any(map(os.environ.get, _BASES)):

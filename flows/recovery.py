@@ -132,7 +132,7 @@ async def measured(config: RunConfig, settings: Settings, places: dict[str, Any]
     async with runtime.opened(config, settings) as opened:
         result = await conduct(opened, await dispatcher_of(opened, places))
         await publish(opened.context.store, result)
-    return ending(result)
+    return ending(result, config.error_threshold)
 
 
 async def dispatcher_of(run: Runtime, places: dict[str, Any] | None) -> Dispatcher | None:
@@ -154,8 +154,14 @@ async def dispatcher_of(run: Runtime, places: dict[str, Any] | None) -> Dispatch
     )
 
 
-def ending(result: RunResult) -> Any:
-    """The flow run's state: what is not complete must not look completed to a scheduler."""
+def ending(result: RunResult, error_threshold: float = 1.0) -> Any:
+    """The flow run's state: what is not complete must not look completed to a scheduler.
+
+    Nor must a run with a larger share of unscored items than the error threshold.
+    """
+    if result.status == "complete" and result.error_share > error_threshold:
+        share = f"{result.error_share:.1%} of the items could not be scored"
+        return Failed(message=f"complete, but {share}: {result.unscored}", data=result.as_dict())
     if result.status == "complete":
         return Completed(message="complete", data=result.as_dict())
     message = "; ".join(result.failures) or f"{result.units_done} of {result.units_total} units"

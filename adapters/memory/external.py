@@ -69,7 +69,9 @@ def _classes(module: ModuleType) -> str:
     own = [
         name
         for name, value in vars(module).items()
-        if inspect.isclass(value) and value.__module__ == module.__name__
+        if inspect.isclass(value)
+        and value.__module__ == module.__name__
+        and not issubclass(value, SystemOptions)
     ]
     return ", ".join(own) or "no class"
 

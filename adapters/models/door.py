@@ -45,6 +45,8 @@ if TYPE_CHECKING:
     from adapters.models.gateway import Gateway
 
 PROMPT = "library"
+KEEP_ALIVE_S = 24 * 3600
+BACKLOG = 2048
 _METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
 _STATUS = {
     Reason.TIMEOUT: 504,
@@ -155,7 +157,17 @@ class Door:
                 Route("/{path:path}", self._elsewhere, methods=list(_METHODS)),
             ]
         )
-        config = uvicorn.Config(app, log_config=None, access_log=False, lifespan="off", ws="none")
+        # Clients keep their connections: one closed in the moment of a request would be an error
+        # of ours that looks like the model's.
+        config = uvicorn.Config(
+            app,
+            log_config=None,
+            access_log=False,
+            lifespan="off",
+            ws="none",
+            timeout_keep_alive=KEEP_ALIVE_S,
+            backlog=BACKLOG,
+        )
         self._server = _Server(config)
         self._serving = asyncio.create_task(self._server.serve(sockets=[listener]))
         while not self._server.started:

@@ -106,7 +106,10 @@ def examine(resolved: Resolved) -> list[Check]:
         ("embedder", _embedder),
         ("prefect server", _server),
     ]
-    checks = [_checked(name, function, resolved) for name, function in named]
+    checks = []
+    for name, function in named:
+        note(f"looking at: {name}")
+        checks.append(_checked(name, function, resolved))
     checks += _packages()
     checks += [
         Check(f"extra {name}", "info", "installed" if util.find_spec(module) else "not installed")

@@ -59,7 +59,7 @@ def report(
 def view(
     resolved: Resolved,
     run: RunName,
-    port: Annotated[int, typer.Option(help="Port on loopback; 0 takes a free one.")] = 8765,
+    port: Annotated[int, typer.Option(help="Port on loopback; 0 takes a free one.")] = 8631,
 ) -> None:
     """Serve a run's report on loopback until Ctrl-C.
 

@@ -26,6 +26,10 @@ if TYPE_CHECKING:
     from memprobe.systems import SystemCard
 
 
+MESSAGES = 650
+"""Messages of the user that the checks write, about."""
+
+
 def register(app: typer.Typer) -> None:
     """Add the commands."""
     app.command(rich_help_panel="Memory systems")(systems)
@@ -125,7 +129,7 @@ def _sheet(card: SystemCard) -> list[list[Any]]:
     return [*rows, *(["note", text] for text in card.notes)]
 
 
-@with_settings("model", "model_role", "protocol", "system_option")
+@with_settings("model", "model_role", "protocol", "system_option", "max_cost")
 def check(
     resolved: Resolved,
     spec: Annotated[
@@ -135,8 +139,9 @@ def check(
 ) -> None:
     """Hold a memory system to the contract: isolation, complete dumps, event time and more.
 
-    The last line tells what thirty turns of dialogue cost it. A system that asks
-    a language model needs one: give it with `--model`.
+    The last line but one tells what thirty turns of dialogue cost it. A system
+    that asks a language model needs one: give it with `--model`. The checks write
+    about 650 messages, which costs money with a paid one; `--max-cost` bounds it.
 
     Examples: `memprobe check examples/my_memory.py:MyMemory`,
     `memprobe check amem --model openai/gpt-5.4-mini`
@@ -171,6 +176,9 @@ async def _check(resolved: Resolved, spec: str) -> list[CheckResult]:
     try:
         with tempfile.TemporaryDirectory(prefix="memprobe-check-") as folder:
             async with _models(config, embedder, Path(folder)) as models:
+                if models is not None:
+                    await _answers(config, models)
+                    _tell_size(config, spec)
                 return await check_spec(
                     spec,
                     embedder,
@@ -182,6 +190,38 @@ async def _check(resolved: Resolved, spec: str) -> list[CheckResult]:
                 )
     finally:
         await embedder.close()
+
+
+async def _answers(config: RunConfig, models: ContractModels) -> None:
+    """One small call, so that a wrong address is one message and not a dozen failed checks."""
+    from adapters.memory.calls import DoorClient
+    from memprobe.errors import BudgetExceeded, CallFailed, MissingPrerequisite
+
+    line = models.lines("check", "contract", "check", 1)
+    client = DoorClient(line.access)
+    try:
+        await client.complete([{"role": "user", "content": "Answer with the word: ready"}])
+    except BudgetExceeded:
+        raise
+    except CallFailed as failure:
+        model = config.model_of(Role.MEMORY)
+        raise MissingPrerequisite(f"{model} does not answer: {failure.detail}") from failure
+    finally:
+        await client.close()
+        line.close()
+
+
+def _tell_size(config: RunConfig, spec: str) -> None:
+    from adapters.memory.registry import Registry
+    from adapters.models.minilm import MiniLM
+
+    work = Registry(MiniLM(), config.protocol, names=[spec]).card(spec).per_message
+    if work is not None:
+        calls = MESSAGES * work.calls
+        note(
+            f"about {calls:,.0f} calls with {calls * work.prompt_tokens / 1e6:.1f} million tokens "
+            "in; --max-cost USD bounds what they may cost"
+        )
 
 
 @asynccontextmanager

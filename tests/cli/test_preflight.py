@@ -82,6 +82,10 @@ def test_keys_by_every_way_pass(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "x")
     monkeypatch.setenv("TOGETHER_API_KEY", "x")
     monkeypatch.setenv("GEMINI_API_KEY", "x")
+    # Without the address of its server litellm would ask OpenAI.
+    monkeypatch.delenv("HOSTED_VLLM_API_BASE", raising=False)
+    assert "set HOSTED_VLLM_API_BASE" in refused("hosted_vllm/mine")
+    monkeypatch.setenv("HOSTED_VLLM_API_BASE", "http://127.0.0.1:1/v1")
     for model in (
         "openai/mock",
         "gemini/gemini-2.5-flash",

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import pytest_asyncio
+from typer.testing import CliRunner
 
 from adapters.memory.contract import CHECKS, NO_NETWORK, check_spec
 from adapters.memory.contract.bench import Bench, Violation
@@ -15,7 +16,10 @@ from adapters.memory.contract.models import ContractModels, contract_models
 from adapters.memory.external import version_of
 from adapters.memory.registry import Registry
 from adapters.models.minilm import MiniLM
+from adapters.models.retry import RetryPolicy
+from flows.cli.app import app
 from memprobe.config import RunConfig
+from memprobe.errors import MissingPrerequisite
 from tests.support.fake_server import FakeServer
 
 ASKING = ("amem", "mem0", "memt")
@@ -114,3 +118,27 @@ async def test_a_swallowed_outage_is_found_and_a_run_would_hear_it(
         with pytest.raises(Violation, match="silence"):
             await model_failures(bench)
     await bench.close_all()
+
+
+@pytest.mark.asyncio(loop_scope="module")
+async def test_a_missing_package_is_one_message(
+    models: ContractModels,
+    embedder: MiniLM,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("adapters.memory.external.version_of", lambda package: None)
+    with pytest.raises(MissingPrerequisite, match="pip install 'memprobe-audit\\[mem0\\]'"):
+        await check_spec("mem0", embedder, workdir=tmp_path, models=models)
+
+
+def test_a_server_that_is_not_there_is_one_message(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "x")
+    monkeypatch.setenv("OPENAI_BASE_URL", "http://127.0.0.1:9/v1")
+    monkeypatch.setattr("adapters.models.gateway.RetryPolicy", lambda: RetryPolicy(attempts=1))
+    monkeypatch.chdir(tmp_path)
+    result = CliRunner().invoke(app, ["check", "amem", "--model", "openai/mock"])
+    assert result.exit_code == 2
+    assert "openai/mock does not answer" in result.stderr

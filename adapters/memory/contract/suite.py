@@ -13,8 +13,8 @@ from adapters.memory.contract import content, modelled, persistence, retrieval, 
 from adapters.memory.contract.bench import Bench, CheckResult, Measured, NotApplicable, Violation
 from adapters.memory.contract.models import ContractModels
 from adapters.memory.contract.network import NetworkBlocked, NetworkGuard
-from adapters.memory.registry import Lines, Registry
-from memprobe.errors import MissingPrerequisite
+from adapters.memory.registry import Lines, Registry, lacks
+from memprobe.errors import BudgetExceeded, MissingPrerequisite
 from memprobe.ports import Embedder, MemorySystem
 from memprobe.systems import SystemCard
 from memprobe.types import Protocol
@@ -62,6 +62,8 @@ async def _run(name: str, check: Check, bench: Bench) -> CheckResult:
         finally:
             await bench.close_all()
         passed = True
+    except BudgetExceeded:
+        raise
     except Measured as found:
         passed, detail, figures = True, str(found), found.figures
     except NotApplicable as reason:
@@ -175,6 +177,9 @@ async def check_spec(
     card = working.card(spec)
     if card.capabilities.needs_llm and models is None:
         raise MissingPrerequisite(f"{card.name} needs a language model to be checked: --model M")
+    missing = lacks(card, models is not None)
+    if missing is not None:
+        raise MissingPrerequisite(missing)
     return await check_system(
         lambda: working.create(spec, "contract", "check"),
         card,
