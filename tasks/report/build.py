@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from jinja2 import DictLoader, Environment, StrictUndefined
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from memprobe.text import sanitize
 from memprobe.types import Protocol
@@ -25,7 +25,15 @@ from storage.runs import RunStore
 from tasks.corrections import Corrections, corrections
 from tasks.report import cases, charts, sections
 from tasks.report.corrected import all_tables
-from tasks.report.data import ReportData, counted, load, verdict_notice, warnings, way_name
+from tasks.report.data import (
+    Comparison,
+    ReportData,
+    counted,
+    load,
+    verdict_notice,
+    warnings,
+    way_name,
+)
 from tasks.report.gallery import Gallery, Room
 from tasks.report.tables import WRITERS, Table, md, to_markdown
 
@@ -82,13 +90,36 @@ def policy(scripts: tuple[str, ...]) -> str:
     )
 
 
+MANY = 6
+"""Pairs without a difference that are named one by one; more are counted."""
+
+
 def statements(data: ReportData) -> list[str]:
-    """What the paired comparisons show, in words, one line a pair."""
-    return [
-        f"{way_name(c.access_mode, c.k)}: {c.says}"
-        for c in data.comparisons
-        if way_name(c.access_mode, c.k) not in data.refused
-    ]
+    """What the paired comparisons show, in words: what is shown first, a line a pair."""
+    ways: dict[str, list[Comparison]] = {}
+    for c in data.comparisons:
+        ways.setdefault(way_name(c.access_mode, c.k), []).append(c)
+    lines: list[str] = []
+    for way, pairs in ways.items():
+        if way in data.refused:
+            continue
+        rest = [c for c in pairs if not c.shown]
+        lines += [f"{way}: {c.says}" for c in pairs if c.shown]
+        if len(rest) > MANY:
+            lines.append(f"{way}: no difference shown in {len(rest)} of {len(pairs)} pairs")
+        else:
+            lines += [f"{way}: {c.says}" for c in rest]
+    return lines
+
+
+def ticked(text: str) -> Markup:
+    """A note as HTML: what stands between backticks is code, all of it escaped."""
+    parts = text.split("`")
+    if len(parts) % 2 == 0:
+        return escape(text)
+    return Markup("").join(
+        Markup("<code>{}</code>").format(part) if n % 2 else part for n, part in enumerate(parts)
+    )
 
 
 def _facts(data: ReportData) -> list[tuple[str, str]]:
@@ -133,6 +164,7 @@ def _page(
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    environment.filters["ticked"] = ticked
     manifest = data.manifest
     run = shlex.quote(manifest.name)
     page = {

@@ -18,7 +18,7 @@ def table(data: ReportData) -> Table:
             Column("users", "Users n/N"),
             Column("messages", "Messages written", "int"),
             Column("calls", "Model calls asked", "int"),
-            Column("ledger_hits", "of them from the ledger", "int"),
+            Column("ledger_hits", "From the ledger", "int"),
             Column("failed_calls", "Failed", "int"),
             Column("calls_per_message", "Calls per message", "number"),
             Column("prompt_tokens_per_message", "Tokens in per message", "count"),

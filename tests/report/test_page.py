@@ -5,10 +5,12 @@ import hashlib
 import json
 import re
 from pathlib import Path
+from types import SimpleNamespace
 
 from tasks.report import build_report
-from tasks.report.build import script_json
+from tasks.report.build import script_json, statements, ticked
 from tasks.report.cases import Parts, collect, pack, unpack, user_payload, variant_name
+from tasks.report.data import Comparison
 from tests.report.make_run import make_run
 
 
@@ -89,3 +91,21 @@ def test_later_epochs_and_layers_have_names_of_their_own() -> None:
     assert variant_name(base) == "retrieve@5"
     assert variant_name({**base, "epoch": 2, "layer": "rejudge"}) == "retrieve@5;e2;rejudge"
     assert variant_name({"access_mode": "dump_all", "k": None}) == "dump_all"
+
+
+def test_many_pairs_without_a_difference_are_counted() -> None:
+    def pair(n: int, shown: bool) -> Comparison:
+        return Comparison("dump_all", None, "a", f"b{n}", 8, 0.1, 0.05, 0.2, 0.01, shown)
+
+    few = SimpleNamespace(refused=set(), comparisons=[pair(1, True), pair(2, False)])
+    assert len(statements(few)) == 2  # type: ignore[arg-type]
+    pairs = [pair(n, n == 3) for n in range(10)]
+    many = SimpleNamespace(refused=set(), comparisons=pairs)
+    first, last = statements(many)  # type: ignore[arg-type]
+    assert "b3" in first
+    assert last == "dump_all: no difference shown in 9 of 10 pairs"
+
+
+def test_code_in_notes_is_marked_and_escaped() -> None:
+    assert ticked("use `a <b>` now") == "use <code>a &lt;b&gt;</code> now"
+    assert ticked("<i>odd ` one") == "&lt;i&gt;odd ` one"
