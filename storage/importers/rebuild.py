@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from memprobe.errors import StorageError, UsageError
+from storage.importers.source import objects
 from storage.importers.templates import KEYS, Row, Rows, encode, fill
 from storage.runs import RunStore
 
@@ -99,11 +100,11 @@ def _filled(
         special = _special(rows, documents, mode, parts or {})
         document = fill(json.loads(row["template_json"]), rows, special)
         if row["kind"] == "verdicts":
-            for detail in reversed(document.get("details") or ()):
-                if isinstance(detail, dict):
-                    at = (mode, detail.get("category"), detail.get("dimension"))
-                    if all(isinstance(part, str) for part in at):
-                        documents[at] = detail
+            listed = document.get("details") if isinstance(document, dict) else None
+            for detail in reversed(objects(listed)):
+                at = (mode, detail.get("category"), detail.get("dimension"))
+                if all(isinstance(part, str) for part in at):
+                    documents[at] = detail
         yield _file(row, document)
 
 

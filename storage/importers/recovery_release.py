@@ -137,6 +137,19 @@ class _Users(Work):
             self.issues.add(path, "", "the file is missing", done, **about)
         return None
 
+    def strangers(self, known: Sequence[str]) -> None:
+        """Keep the tasks and oracle files of users that nothing else speaks of."""
+        for slots, table in (
+            (self.release.tasks, "tasks"),
+            (self.release.oracle, "oracle_verdicts"),
+        ):
+            for user_id in sorted(slots.keys() - set(known)):
+                problem = f"{user_id} is neither in the bank nor in the records of a system"
+                done = "its text is kept in `extras`, no row is made"
+                about = {"user_id": user_id, "table": table}
+                self.issues.add(slots[user_id].path, "user_id", problem, done, **about)
+                self.release.loose.append(slots[user_id])
+
     def _targets(self, shared: Rows, user_id: str) -> None:
         """Targets from the judged records of the first system that has them."""
         for run in self.release.runs.values():
@@ -298,6 +311,7 @@ def import_release(
                 kept = {entries[user].place for user in people if user in entries}
                 work.keep_bank(bank, kept, frozenset(known) - set(people))
             work.absent()
+            work.strangers(known)
             work.rest(len(people))
             found = tuple(_row(n, asdict(issue)) for n, issue in enumerate(issues.all(), 1))
             writer.commit(Unit("import"), {"extras": work.general, "import_issues": found})

@@ -69,7 +69,8 @@ class Rows:
         return self.list(table) if self._below is None else self._below.list(table)
 
 
-def _storable(text: str) -> bool:
+def storable(text: str) -> bool:
+    """Whether a table holds the text as it is: half a surrogate pair is no text for it."""
     try:
         text.encode("utf-8")
     except UnicodeEncodeError:
@@ -94,7 +95,8 @@ class Template:
         stored = row.get(column)
         if type(stored) is not type(value) or stored != value:
             return value
-        if isinstance(value, str) and not _storable(value):
+        # A key is looked up as the table holds it, so a changed one would never be found.
+        if not all(storable(text) for text in (value, *key) if isinstance(text, str)):
             return value
         if isinstance(value, float) and str(stored) != str(value):
             return value

@@ -10,7 +10,7 @@ from typing import Any
 from memprobe.outcomes import Reason
 from memprobe.types import Category
 from storage.importers.source import Document, Issues, objects
-from storage.importers.templates import Rows, Template
+from storage.importers.templates import Rows, Template, storable
 
 CATEGORIES = frozenset(c.value for c in Category)
 SCORED: dict[str, Any] = {"status": "scored", "reason": None, "detail": None}
@@ -46,6 +46,11 @@ def bank_users(document: Document, issues: Issues) -> list[BankUser]:
         user_id = entry.get("user_id") if isinstance(entry, dict) else None
         if not isinstance(user_id, str) or not user_id:
             issues.add(document.path, f"{where}.user_id", "no user id", "the entry is left out")
+        elif not storable(user_id):
+            issues.add(
+                document.path, f"{where}.user_id", "holds half a surrogate pair",
+                "the entry is left out",
+            )  # fmt: skip
         elif user_id in seen:
             issues.add(
                 document.path, where, "a second entry of the user", "the first counts",
