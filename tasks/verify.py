@@ -30,7 +30,7 @@ from storage.bundles import ROWS, Opened, open_bundle
 from storage.manifest import Manifest, package_versions, read_manifest
 from storage.runs import MANIFEST
 from storage.schemas import SCHEMAS, UNIQUE, schema_of
-from tasks.bundle import NAMED, layers_of, metric_key, row_hash, row_key
+from tasks.bundle import NAMED, layers_of, metric_key, row_hash, row_key, scrub
 from tasks.score import INPUTS, metric_rows
 
 TOLERANCE = 1e-9
@@ -116,6 +116,7 @@ class _Check:
             self.problems.append(f"{name}: {error}")
             return None
         for fact, ours in (
+            ("run", scrub(found.name)),
             ("dataset_digest", found.dataset_digest),
             ("seed", found.config.seed),
             ("status", found.status.value),

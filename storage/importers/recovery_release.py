@@ -76,7 +76,9 @@ class _Users(Work):
             for place, entry in enumerate(value["users"]):
                 if place in kept:
                     parts.append({"$": ["part", place]})
-                elif not isinstance(entry, dict) or entry.get("user_id") not in left_out:
+                    continue
+                said = entry.get("user_id") if isinstance(entry, dict) else None
+                if not isinstance(said, str) or said not in left_out:
                     parts.append(entry)
             value = {**value, "users": parts}
         self.general.append(extra(document, "bank", value))

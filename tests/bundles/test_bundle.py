@@ -269,6 +269,15 @@ def test_a_manifest_of_another_seed_is_seen(files: Files, tmp_path: Path) -> Non
     assert any(line.startswith("bundle.json: seed is 7") for line in found)
 
 
+def test_another_run_name_is_seen(files: Files, tmp_path: Path) -> None:
+    facts = json.loads(files["bundle.json"])
+    facts["run"] = "someone-else"
+    files["bundle.json"] = json.dumps(facts).encode()
+    assert any(
+        x.startswith("bundle.json: run is 'someone-else'") for x in problems(tmp_path, files)
+    )
+
+
 def test_layers_are_checked_too(tmp_path: Path) -> None:
     from storage.runs import Unit
 

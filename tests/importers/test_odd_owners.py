@@ -60,6 +60,15 @@ def test_half_a_surrogate_pair_in_an_id_of_the_bank(root: Path, tmp_path: Path) 
     assert again == json.loads((root / path).read_bytes())
 
 
+@pytest.mark.parametrize("said", ['{"a": 1}', "[1]", "5", "null", '""'])
+def test_an_id_in_the_bank_that_is_no_text(root: Path, tmp_path: Path, said: str) -> None:
+    path = root / "Deeppersona/data/user_memory_banks_pooled_final.json"
+    path.write_bytes(path.read_bytes().replace(b'"user_001"', said.encode(), 1))
+    _, found = imported(tmp_path, tmp_path / "pub")
+    assert any("users[0].user_id | no user id" in line for line in problems(found, "lost"))
+    assert sorted(found.users) == ["user_001", "user_002"]
+
+
 @pytest.mark.parametrize("mode", ["", "_retrieve"])
 def test_half_a_surrogate_pair_in_the_name_of_a_record(
     root: Path, tmp_path: Path, mode: str

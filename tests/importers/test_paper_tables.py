@@ -208,6 +208,16 @@ def test_the_run_is_as_expected_at_any_digits(home: Home, tmp_path: Path, digits
     assert found.compared == sum(c.value is not None for c in leaves(figures.tables).values())
 
 
+@pytest.mark.parametrize("number", ["1e-999999999", "1e999999999", "-1e999999", "0." + "1" * 5000])
+def test_a_number_beyond_all_floats_is_a_difference(home: Home, number: str) -> None:
+    (path, *_) = (p for p, c in leaves(home[2].tables).items() if c.value is not None)
+    for value in (number, Decimal(number)):
+        expected = {path[0]: {path[1]: {path[2]: value}}}
+        (difference,) = paper_tables.compare(home[2], expected).differences
+        assert (difference.table, difference.row) == path[:2]
+        assert len(str(difference)) < 6000
+
+
 def test_each_changed_value_is_named(home: Home, tmp_path: Path) -> None:
     figures = home[2]
     expected = expected_of(figures, 9)
