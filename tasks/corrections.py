@@ -228,7 +228,8 @@ def _overflow(
 def _fitting(size: Sizes, found: Sequence[Figure]) -> str:
     whole = {f.system: f for f in found if f.mode and f.mode[1] == "dump_all"}
     own = _mean_on(whole[size.system], size.fits) if size.system in whole else None
-    says = f"B on the {len(size.fits)} users whose stores fit: "
+    users = "user whose store fits" if len(size.fits) == 1 else "users whose stores fit"
+    says = f"B on the {len(size.fits)} {users}: "
     says += "none" if own is None else f"{own:.3f}"
     others = {s: _mean_on(f, size.fits) for s, f in whole.items() if s != size.system}
     beside = [f"{s} {b:.3f}" for s, b in others.items() if b is not None]

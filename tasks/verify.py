@@ -223,7 +223,7 @@ class _Check:
                 self.problems.append(f"{_name(table, row)}: not in {ROWS}")
             elif stated[key] != row_hash(row):
                 self.problems.append(f"{_name(table, row)}: not the row that {ROWS} states")
-        for key in stated.keys() - found.keys():
+        for key in sorted(stated.keys() - found.keys()):
             row = dict(zip(UNIQUE[table], json.loads(key), strict=False))
             self.problems.append(f"{_name(table, row)}: missing")
 

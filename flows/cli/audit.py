@@ -174,5 +174,10 @@ def _figure(figure: Figure | None) -> str:
     if figure is None or figure.value is None:
         return ""
     bounds = figure.interval
-    between = f" [{cell(bounds.lo)}, {cell(bounds.hi)}]" if bounds is not None else ""
-    return f"{cell(figure.value)}{between} ({figure.n}/{figure.of})"
+    between = f" [{_near(bounds.lo)}, {_near(bounds.hi)}]" if bounds is not None else ""
+    return f"{_near(figure.value)}{between} ({figure.n}/{figure.of})"
+
+
+def _near(value: float) -> str:
+    """A figure for people: what is left of a zero after rounding errors is zero."""
+    return cell(round(value, 9) + 0.0)

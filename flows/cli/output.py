@@ -73,7 +73,9 @@ def table(
     texts = [[plain(cell(value)) for value in row] for row in rows]
     if fit:
         texts = [[" ".join(text.splitlines()) for text in row] for row in texts]
-    shape = Table(box=SIMPLE, title=Text(title) if title else None, title_justify="left")
+    # A title wider than its table is left to the terminal to wrap.
+    heading = Text(title, no_wrap=True, overflow="ignore") if title else None
+    shape = Table(box=SIMPLE, title=heading, title_justify="left")
     for i, name in enumerate(columns):
         numeric = any(isinstance(row[i], (int, float)) for row in rows)
         shape.add_column(

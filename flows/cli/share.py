@@ -110,6 +110,7 @@ def verify(
     if json_output:
         emit_json({**asdict(found), "ok": found.ok})
     else:
+        differ = len(found.problems)
         for line in found.problems[:SHOWN]:
             print(plain(f"differs: {line}"))
         if len(found.problems) > SHOWN:
@@ -119,7 +120,7 @@ def verify(
         print(
             f"{found.run}: {found.files} files, {found.rows:,} verdicts and attributions, "
             f"{found.metrics:,} figures re-computed: "
-            + ("as stated" if found.ok else f"{len(found.problems)} differences")
+            + ("as stated" if found.ok else f"{differ} difference{'s' * (differ != 1)}")
         )
     if not found.ok:
         raise typer.Exit(errors.INCOMPLETE)
