@@ -31,6 +31,8 @@ from storage.schemas import SCHEMA_VERSION
 FORMAT = "memprobe-bundle"
 VERSION = 1
 LIST, ROWS = "bundle.json", "rows.jsonl"
+DERIVED = ("memprobe.duckdb", "report/")
+"""What reading commands make of an unpacked bundle; nothing is taken from it."""
 _EPOCH = (1980, 1, 1, 0, 0, 0)
 
 MAX_FILES = 500_000
@@ -180,7 +182,11 @@ def _check_folder(folder: Path) -> Opened:
             else:
                 there.add(relative)
     listed = opened.facts["files"]
-    opened.problems += [f"{name}: not in the list" for name in sorted(there - {*listed, LIST})]
+    opened.problems += [
+        f"{name}: not in the list"
+        for name in sorted(there - {*listed, LIST})
+        if not name.startswith(DERIVED)
+    ]
     for name, said in listed.items():
         if name not in there:
             opened.problems.append(f"{name}: missing")

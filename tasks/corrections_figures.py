@@ -211,7 +211,9 @@ def rates(
             ok, lost = one.label == "ok", one.label == "memory_failure"
             silent += kept * (one.label in ("agent_elicitation_failure", "simulator_too_strict"))
             _add(printed, one.user, one.n * ok, one.n * lost)
-            _add(measured, one.user, kept * ok, kept * lost)
+            if kept:
+                # Of a user with nothing measured there is no rate, not one of 0 in 0.
+                _add(measured, one.user, kept * ok, kept * lost)
         if transcript.get(mode) != EMPTY:
             out.append(Rate(mode, printed, by_label, measured, silent, left_out))
             continue

@@ -324,3 +324,13 @@ def test_the_commands_call_no_one(
     assert exported.exit_code == 0
     assert json.loads(exported.stdout)["files"] > 100
     assert invoke("export", where, "--out", "out").exit_code == 2
+
+
+def test_an_unpacked_bundle_that_was_read_is_as_stated(run: RunStore, tmp_path: Path) -> None:
+    write_bundle(run, tmp_path / "b")
+    assert query(RunStore.open(str(tmp_path / "b")), "select count(*) from verdicts").rows
+    (tmp_path / "b/report").mkdir(exist_ok=True)
+    (tmp_path / "b/report/index.html").write_text("<p>")
+    assert list(verify_bundle(tmp_path / "b").problems) == []
+    (tmp_path / "b/other.txt").write_text("x")
+    assert list(verify_bundle(tmp_path / "b").problems) == ["other.txt: not in the list"]

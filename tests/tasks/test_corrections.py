@@ -15,7 +15,8 @@ import pytest
 from memprobe import metrics
 from storage.runs import RunStore
 from tasks.corrections import APPLIES, IDLE, UNTOLD, Corrections, Note, corrections
-from tasks.corrections_figures import rate_difference
+from tasks.corrections_evidence import Labelled
+from tasks.corrections_figures import rate_difference, rates
 from tasks.corrections_output import facts, to_csv, to_latex, to_text
 from tasks.report.corrected import all_tables
 from tasks.report.tables import Table
@@ -398,3 +399,16 @@ def test_a_run_without_records_says_that_nothing_applies(tmp_path: Path) -> None
 def test_the_same_run_gives_the_same_corrections(tmp_path: Path) -> None:
     store = make_run(tmp_path / "run", users=3, systems=SYSTEMS)
     assert facts(corrections(store)) == facts(corrections(store))
+
+
+def test_a_user_with_nothing_measured_has_no_rate() -> None:
+    mode = ("memt", "dump_all", None)
+    labelled = [
+        Labelled(mode, "u1", "ok", 3, 0),
+        Labelled(mode, "u1", "memory_failure", 1, 0),
+        Labelled(mode, "u2", "memory_failure", 4, 4),
+    ]
+    (rate,) = rates(labelled, [], [])
+    assert set(rate.printed) == {"u1", "u2"}
+    assert rate.corrected == {"u1": (3, 1)}
+    assert rate.left_out == 4
