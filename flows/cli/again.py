@@ -135,7 +135,11 @@ def _print_layer(
         f"{result.n_scored}/{result.n_total} scored, {share}, {called['new_calls']} new calls "
         f"({', '.join(f'{role} {model}' for role, model in models.items())})"
     )
-    print(f"next: memprobe compare {store.name} {store.name}@{result.layer}")
+    # An attribution leaves the scores as they are: there would be nothing to compare.
+    if "attributions" in more:
+        print(f"next: memprobe report {store.name}")
+    else:
+        print(f"next: memprobe compare {store.name} {store.name}@{result.layer}")
 
 
 def _say_unscored(store: RunStore, layer: str) -> None:
