@@ -18,6 +18,7 @@ from flows.cli import (
     scoring,
     share,
     status,
+    suite,
     sweep,
     systems,
     tables,
@@ -68,6 +69,7 @@ for module in (
     audit,
     share,
     generate,
+    suite,
     systems,
     doctor,
 ):

@@ -67,6 +67,7 @@ def test_the_commands_are_those_of_the_design() -> None:
         "up",
         "audit sheet",
         "audit read",
+        "suite validate",
     ]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -106,6 +107,14 @@ def key_of(episode: Episode, probe: Probe) -> Key:
     )
 
 
+_PART = re.compile(r"\b(value|source|status|applicability)=(true|false)\b", re.IGNORECASE)
+
+
+def parts_of_reason(reason: str) -> dict[str, bool]:
+    """A conflict's parts from the reason of an older published row, which lacks them apart."""
+    return {name.lower(): said.lower() == "true" for name, said in _PART.findall(reason)}
+
+
 def unscorable(key: Key, predicted: str) -> Score | None:
     """The score of what cannot be compared at all, or None when it can."""
     if predicted.lstrip().startswith(ERROR_MARK):
@@ -119,4 +128,6 @@ def score(key: Key, predicted: str, protocol: Protocol = Protocol.STRICT) -> Sco
     """Score a reader's text under a protocol."""
     from memprobe.paradigms.scoring import paper, strict
 
-    return (paper if protocol is Protocol.PAPER else strict).score(key, predicted)
+    if protocol is Protocol.PAPER:
+        return paper.score(key, predicted)
+    return strict.score(key, predicted)

@@ -1,9 +1,9 @@
 """Values compared as whole tokens: the ground of the strict rules.
 
 A token is a word with what is glued into it: `bi-weekly`, `eu-west-3`,
-`release/aurora` and `6:15` are one token each. Articles are left out; number words,
-clock times, dates, and units are brought to one form, so that `6 hours` is `six
-hours`, `11 PM` is `23:00`, and `14 May` is `May 14th`.
+`release/aurora` and `6:15` are one token each. Articles and `at`, `on`, `in` are left
+out; number words, clock times, dates and units are brought to one form, so that
+`6 hours` is `six hours`, `11 PM` is `23:00`, and `14 May` is `May 14th`.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ _UNITS = {
 _UNITS |= {f"{u}s": u for u in ("second", "minute", "hour", "day", "week", "month", "request")}
 _UNITS["times"] = "time"
 _KNOWN_UNITS = frozenset(_UNITS.values()) | {"ms", "gb", "mb", "kb", "tb", "px", "pt", "em", "%"}
-_ARTICLES = frozenset(("the", "a", "an"))
-_HALVES = frozenset(("am", "pm"))
+_LEFT_OUT = frozenset(("the", "a", "an", "at", "on", "in"))
 _CLOCK = re.compile(r"\b(\d{1,2})(?:[:.](\d{2}))?\s*([ap])\.?m\b\.?|\b(\d{1,2}):(\d{2})\b")
 _PER = re.compile(r"\s*/\s*(sec|second|s|min|minute|hour|hr|h|day)\b")
 _GLUED = re.compile(r"\b(\d+(?:\.\d+)?)(ms|s|secs?|mins?|hrs?|h|gb|mb|kb|tb|px|pt|em)\b")
+_NUMBER = re.compile(r"\d+(?:\.\d+)?")
 _TOKEN = re.compile(r"%|[^\W_]+(?:[-/.:'_+@][^\W_]+)*")
 
 
@@ -56,7 +56,7 @@ def tokens(text: str) -> list[str]:
     plain = re.sub(r"\bpercent\b", "%", plain)
     found = []
     for word in _TOKEN.findall(plain):
-        if word in _ARTICLES:
+        if word in _LEFT_OUT:
             continue
         word = word.removesuffix("'s")
         word = _UNITS.get(word, _TO_DIGITS.get(word, word))
@@ -97,14 +97,15 @@ def _spans(value: Sequence[str], text: Sequence[str]) -> list[tuple[int, int]]:
     return [(i, i + n) for i in range(len(text) - n + 1) if list(text[i : i + n]) == list(value)]
 
 
-def _bare_number(value: Sequence[str], text: Sequence[str]) -> bool:
-    """Whether the whole text is the value's number, its unit left out (`3` for `3 retries`)."""
-    return (
-        len(value) == 2
-        and value[1] in _KNOWN_UNITS | {"retry", "attempt", "attempts", "try"}
-        and list(text) == [value[0]]
-        and re.fullmatch(r"\d+(?:\.\d+)?", value[0]) is not None
-    )
+def _only_number(value: Sequence[str], text: Sequence[str]) -> bool:
+    """Whether a text's only number is the value's, its unit elsewhere or left out.
+
+    `3`, and `the retry count is 3`, name `3 retries`; `3 seconds` does not.
+    """
+    if len(value) != 2 or not _NUMBER.fullmatch(value[0]) or value[1] not in _KNOWN_UNITS:
+        return False
+    numbers = [word for word in text if _NUMBER.fullmatch(word)]
+    return numbers == [value[0]] and (len(text) == 1 or value[1] in text)
 
 
 def named(values: Sequence[str], text: str, others: Sequence[str] = ()) -> bool:
@@ -117,7 +118,7 @@ def named(values: Sequence[str], text: str, others: Sequence[str] = ()) -> bool:
     longer = [span for other in others for span in _spans(tokens(other), words)]
     for value in values:
         wanted = tokens(value)
-        if _bare_number(wanted, words):
+        if _only_number(wanted, words):
             return True
         for lo, hi in _spans(wanted, words):
             if not any(a <= lo and hi <= b and b - a > hi - lo for a, b in longer):
