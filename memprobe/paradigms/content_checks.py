@@ -74,6 +74,8 @@ def _values(spec: Spec, i: int, session: Session, out: Findings) -> None:
             _absent(new, session, out, i, what="the new value", soft=True)
         case SessionType.P1:
             _absent(new, session, out, i, what="the new value")
+            if spec.perturbation.reactivation:
+                _named(old, session, out, i, what="the initial value, to be recalled,", soft=True)
         case SessionType.PERTURBATION | SessionType.P2:
             _perturbation(spec, i, session, out)
         case SessionType.GENERIC:

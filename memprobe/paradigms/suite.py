@@ -44,9 +44,13 @@ def load_episode(path: Path) -> Episode:
         raise DatasetError(f"{path}: {explain(error)}") from error
 
 
+CARD = "card.json"
+"""The one file of a suite's folder that may end in .json and hold no episode."""
+
+
 def episode_files(folder: Path) -> list[Path]:
     """The episode files of a folder, sorted; raises `DatasetError` when there is none."""
-    paths = sorted(folder.glob("*.json"))
+    paths = sorted(path for path in folder.glob("*.json") if path.name != CARD)
     if not paths:
         raise DatasetError(f"{folder}: no *.json; is this the folder of a paradigms suite?")
     return paths

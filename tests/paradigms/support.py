@@ -50,7 +50,9 @@ def raw(condition: str = "authoritative_update", *, split: bool = False) -> dict
         _session(k, next(day), f"See you after my lanes at {OLD}.", _ORDINARY[i])
         for i, k in enumerate(kinds)
     ]
-    fillers = [("filler_weakly_related", "What do goggles cost?", "Any colour?")] * 6
+    fillers: list[tuple[str, ...]] = [
+        ("filler_weakly_related", "What do goggles cost?", "Any colour?")
+    ] * 6
     fillers += [
         ("filler_near_miss", f"My aunt likes {DISTRACTORS[0]}.", "She is slow.", "Ideas?")
     ] * 4  # fmt: skip
@@ -63,7 +65,7 @@ def raw(condition: str = "authoritative_update", *, split: bool = False) -> dict
     sessions += [_session(f[0], next(day), *f[1:]) for f in fillers]
     recall = f"Remember {OLD} and its old clock. " if rule.perturbation.reactivation else ""
     if split:
-        sessions.append(_session("perturbation_p1", next(day), f"Sad: {TRIGGER}."))
+        sessions.append(_session("perturbation_p1", next(day), f"{recall}Sad: {TRIGGER}."))
         sessions.append(_session("filler_weakly_related", next(day), "Towels?", "Cotton?"))
         sessions.append(_session("perturbation_p2", next(day), f"I swim at {NEW}. {REASON}."))
     elif updates:

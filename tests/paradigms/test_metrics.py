@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from memprobe.paradigms.metrics import (
-    Figure,
     Rate,
     Result,
     by_paradigm,
@@ -70,7 +69,8 @@ def test_the_table_of_three_episodes() -> None:
     assert s.temporal == Rate(0, 1)
     assert s.split == Rate(1, 3)
     assert s.non_split == Rate(4, 8)
-    assert s.split_delta == Figure(pytest.approx(-1 / 6), (3, 8))
+    assert s.split_delta.value == pytest.approx(-1 / 6)
+    assert s.split_delta.n == (3, 8)
     assert (s.execution_errors, s.skipped) == (1, 0)
 
 
@@ -104,9 +104,9 @@ def test_against_full_context() -> None:
     assert norm.value == pytest.approx((5 / 11) / (10 / 12))
     assert norm.n == (11, 12)
     both = in_common(FULL, OWN)
-    assert delta_fc(both["first"], both["second"]) == Figure(
-        pytest.approx(9 / 11 - 5 / 11), (11, 11)
-    )
+    same = delta_fc(both["first"], both["second"])
+    assert same.value == pytest.approx(9 / 11 - 5 / 11)
+    assert same.n == (11, 11)
 
 
 def test_nothing_is_no_zero() -> None:

@@ -191,6 +191,12 @@ def test_tokens() -> None:
     assert not named(("Max",), "HBO Max", ("HBO Max",))
     assert named(("Max",), "HBO Max and Max", ("HBO Max",))
     assert not named(("",), "anything")
+    assert not named((OLD,), f"no longer {OLD}")
+    assert named((OLD,), f"No, it is {OLD}")
+    found = strict.score(key("current_value"), f"{NEW}, not {OLD}")
+    assert found.match is C
+    assert paper.score(key("current_value"), f"not {NEW}").match is C
+    assert strict.score(key("current_value"), f"not {NEW}").match is I
 
 
 def test_the_key_holds_the_gold_of_the_episode() -> None:

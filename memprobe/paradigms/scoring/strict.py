@@ -8,6 +8,8 @@ Departures from the published rules, each with an example:
   (`six hours` for `6 hours`, `23:00` for `11 PM`, `May 14th` for `14 May`).
 - **One value.** An answer that names the other value of the fact, too
   (`cello or oboe`), is partial, not correct.
+- **Not a value that is ruled out.** `no longer Harrow Baths` does not answer `Harrow
+  Baths`, and `Quayside Pool, not Harrow Baths` names one value.
 - **The right conflict.** `conflict_value_mentioned: true` with another value
   (`conflict_value: "Pine Court Vets"`, gold `Marsh Lane Vets`) is incorrect.
 - **No contradiction about application.** `applies_to_target: true` for a value that
@@ -15,9 +17,9 @@ Departures from the published rules, each with an example:
   partial at best.
 - **No credit from field names.** A temporal answer `{"changed": false, "new_value":
   "none"}` is incorrect; published rules find "changed" and "new" in the keys. The
-  change must be affirmed *and* its new value named; a trigger shares 30 % of the
-  gold trigger's content words (stems), the fact's own values left out, so that
-  repeating "from A to B" tells no trigger.
+  change must be affirmed *and* its new value named; the fields `trigger` and `reason`
+  together hold 30 % of the gold trigger's content words (stems), the fact's own values
+  left out, so that repeating "from A to B" tells no trigger.
 - **Reachable classes.** `tool` is right where a stale tool spoke, and `other_entity`
   where the value belongs to someone else; the published rules offer both and count
   neither. `hypothetical` names no source and is not offered (`SOURCE_CLASSES`).

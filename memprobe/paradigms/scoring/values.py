@@ -33,6 +33,7 @@ _UNITS |= {f"{u}s": u for u in ("second", "minute", "hour", "day", "week", "mont
 _UNITS["times"] = "time"
 _KNOWN_UNITS = frozenset(_UNITS.values()) | {"ms", "gb", "mb", "kb", "tb", "px", "pt", "em", "%"}
 _LEFT_OUT = frozenset(("the", "a", "an", "at", "on", "in"))
+_DENIES = frozenset(("not", "never", "longer", "than", "isn't", "wasn't", "aren't"))
 _CLOCK = re.compile(r"\b(\d{1,2})(?:[:.](\d{2}))?\s*([ap])\.?m\b\.?|\b(\d{1,2}):(\d{2})\b")
 _PER = re.compile(r"\s*/\s*(sec|second|s|min|minute|hour|hr|h|day)\b")
 _GLUED = re.compile(r"\b(\d+(?:\.\d+)?)(ms|s|secs?|mins?|hrs?|h|gb|mb|kb|tb|px|pt|em)\b")
@@ -108,11 +109,18 @@ def _only_number(value: Sequence[str], text: Sequence[str]) -> bool:
     return numbers == [value[0]] and (len(text) == 1 or value[1] in text)
 
 
+def _denied(text: Sequence[str], at: int) -> bool:
+    """Whether what stands at a place is ruled out by the word before it."""
+    before = text[at - 1] if at else ""
+    return before in _DENIES or (before == "of" and at > 1 and text[at - 2] == "instead")
+
+
 def named(values: Sequence[str], text: str, others: Sequence[str] = ()) -> bool:
     """Whether a text names one of the values as whole tokens.
 
     An occurrence inside a longer value of `others` does not count: `Max` is not
-    named by `HBO Max` when that is another value of the fact.
+    named by `HBO Max` when that is another value of the fact. One that is ruled out
+    by the word before it does not count either: `no longer X`, `not X`, `instead of X`.
     """
     words = tokens(text)
     longer = [span for other in others for span in _spans(tokens(other), words)]
@@ -121,7 +129,8 @@ def named(values: Sequence[str], text: str, others: Sequence[str] = ()) -> bool:
         if _only_number(wanted, words):
             return True
         for lo, hi in _spans(wanted, words):
-            if not any(a <= lo and hi <= b and b - a > hi - lo for a, b in longer):
+            inside = any(a <= lo and hi <= b and b - a > hi - lo for a, b in longer)
+            if not inside and not _denied(words, lo):
                 return True
     return False
 
