@@ -19,7 +19,7 @@ _UPDATE = re.compile(
 )
 _NEGATED = re.compile(
     r"\b(?:not|never|no|nobody|none|without|isn't|cannot|instead of|rather than|almost|nearly"
-    r"|if|unless|whether|should|would|could|might|may|hardly|neither|nor)\b|n['’]t\b",
+    r"|if|unless|whether|should|would|could|might|(?-i:may)|hardly|neither|nor)\b|n['’]t\b",
     re.IGNORECASE,
 )
 NEAR = 60

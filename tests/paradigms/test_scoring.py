@@ -146,6 +146,8 @@ def test_free_text_counts_by_the_right_list_only() -> None:
     assert strict.score(one, right).match is C
     source = key("source", "third_party_noise")
     assert strict.score(source, "A colleague brought it up.").match is C
+    assert strict.score(source, "Dov did.").match is C
+    assert strict.score(source, "Dov did, or the assistant made it up.").match is P
     assert strict.score(source, "The assistant made it up.").match is I
 
 
@@ -215,3 +217,47 @@ def test_parts_are_recovered_from_an_older_reason() -> None:
         "value": True, "source": False, "status": True, "applicability": False,
     }  # fmt: skip
     assert parts_of_reason("matched") == {}
+
+
+CLASSES = {"assistant_hallucination": "assistant"}
+STATUSES = {"different_entity": "other_entity"}
+
+
+def perfect(one: Key) -> dict[str, Any]:
+    """The structured answer of a reader that knows the gold."""
+    update = one.conflict is None
+    if one.probe_type in ("current_value", "previous_value"):
+        return {"answer": one.gold}
+    if one.probe_type == "change":
+        return {"changed": update}
+    if one.temporal is not None and one.probe_type == "temporal":
+        gold = one.temporal
+        return {"changed": True, "trigger": gold.trigger, "new_value": gold.new}
+    if one.conflict is None:
+        return {"source_class": "user", "accepted": True}
+    source = CLASSES.get(one.conflict.source, one.conflict.source)
+    return {
+        "source_class": source,
+        "accepted": False,
+        "conflict_value_mentioned": True,
+        "conflict_value": one.conflict.value,
+        "status_class": STATUSES.get(one.conflict.status, one.conflict.status),
+        "applies_to_target": False,
+    }
+
+
+@pytest.mark.parametrize("condition", list(Condition))
+def test_a_perfect_reader_gets_everything_and_a_wrong_one_nothing(condition: Condition) -> None:
+    """The other condition's answers are the wrong ones: always updating, always preserving."""
+    one = episode(condition.value)
+    swap = {one.spec.new_value: one.spec.initial_value, one.spec.initial_value: one.spec.new_value}
+    for probe in one.probes:
+        for form in (paper, strict):
+            right = perfect(key_of(one, probe))
+            assert form.score(key_of(one, probe), json.dumps(right)).match is C
+            wrong = {
+                k: (not v if isinstance(v, bool) else swap.get(v, "unknown"))
+                for k, v in right.items()
+            }
+            found = form.score(key_of(one, probe), json.dumps(wrong)).match
+            assert found is I, (form, probe.probe_type)

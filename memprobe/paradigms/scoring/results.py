@@ -35,13 +35,17 @@ class Match(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ConflictKey:
-    """The conflicting value, its source and status as in the gold, and what holds instead."""
+    """The conflicting value, its source and status as in the gold, and what holds instead.
+
+    `label` tells the source in words ("her colleague Dov"), when the gold does.
+    """
 
     value: str
     source: str
     status: str
     remains: str
     applies: bool = False
+    label: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +95,7 @@ def key_of(episode: Episode, probe: Probe) -> Key:
             gold.conflict.source.value,
             gold.conflict.status.value,
             gold.current_value,
+            label=gold.conflict.source_label,
         )
     if gold.temporal is not None:
         temporal = TemporalKey(

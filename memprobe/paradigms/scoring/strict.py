@@ -26,7 +26,8 @@ Departures from the published rules, each with an example:
 - **A source with its verdict.** The class *and* `accepted` must be right; one of them is
   partial. `{"source_class": "third_party", "accepted": true}` is correct as published.
 - **Free text by the right list.** A conflict's or a source's words count only when they
-  are of the gold class: "a mistake by the assistant" is no third party.
+  are of the gold class, or of the gold's own label for it ("Dov"): "a mistake by the
+  assistant" is no third party. A second source beside the right one is partial.
 - **Unreadable is not wrong.** An answer that sets out as JSON and cannot be read, or
   lacks a field that the question needs, is an execution error.
 """
@@ -70,6 +71,7 @@ _CHANGED = re.compile(
     r"\b(?:chang(?:ed|es|ing)|switch(?:ed|es)?|moved|transferred|updated|adopted|replaced"
     r"|took over|migrated|transitioned)\b"
 )
+_PERSONS = content_stems("user users person tool assistant her his their another someone")
 _NOTHING = frozenset(("", "none", "null", "unknown", "n/a", "not known", "unspecified"))
 _USER_WORDS = (
     r"the user (?:\w+ )?(?:stated|said|told|mentioned|announced|reported|communicated|explained)",
@@ -174,17 +176,27 @@ def _words(text: str, words: tuple[str, ...]) -> bool:
     return any(re.search(rf"\b(?:{w}){ends[len(w) <= 4]}", text) for w in words)
 
 
-def _told_sources(text: str) -> set[str]:
+def _told_sources(key: Key, text: str) -> set[str]:
+    """The source classes that a free text tells of, by the word lists and the gold's label."""
     found = {name for name, words in cues.CONFLICT_SOURCES.items() if _words(text, words)}
-    return found | ({"user"} if _words(text, _USER_WORDS) else set())
+    if _words(text, _USER_WORDS):
+        found.add("user")
+    label = content_stems(key.conflict.label) if key.conflict is not None else set()
+    if (label - _PERSONS) & content_stems(text):
+        found.add(source_class(key))
+    return found
 
 
 def _source(key: Key, answer: Answer | None, text: str) -> Score:
     allowed = allowed_sources(key)
     if answer is None:
-        told = _told_sources(text.lower())
+        if key.gold.casefold() in text.casefold():
+            return Score(Match.CORRECT, "free text: the gold text", {"source": True})
+        told = _told_sources(key, text.lower())
         right = bool(told & allowed)
-        match = _two(right, right and told <= allowed)
+        # What the user said of a value is no second source, nor is what an update replaced.
+        rivals = set() if _is_update(key) else told - allowed - {"user"}
+        match = _two(right, right and not rivals)
         return Score(match, f"free text tells {sorted(told)}", {"source": right})
     given = _class(text_field(answer, "source_class"))
     same = given in allowed
@@ -240,7 +252,7 @@ def _conflict_words(key: Key, gold: ConflictKey, text: str) -> dict[str, bool]:
     return {
         "value": named((gold.value, key.new), text, (gold.remains,))
         and _says_any(text) is not False,
-        "source": bool(_told_sources(low) & allowed_sources(key)),
+        "source": bool(_told_sources(key, low) & allowed_sources(key)),
         "status": _words(low, cues.CONFLICT_STATUS[gold.status]),
         "applicability": named((gold.remains,), text) or _words(low, cues.NOT_APPLIED),
     }
