@@ -265,6 +265,8 @@ class Sender:
         if fault.kind is FaultKind.CONTEXT_WINDOW and question.role in (
             Role.SLOT_FILL,
             Role.READER,
+            # A memory that asks its model more than fits does so again on every resume.
+            Role.MEMORY,
         ):
             reason = Reason.STORE_OVERFLOW
         tries = f" (after {flight.retries} attempts)" if flight.retries > 1 else ""

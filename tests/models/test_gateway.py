@@ -325,8 +325,7 @@ async def test_a_resume_tries_an_outage_again_and_its_row_is_replaced(ledger: Le
     [
         (FaultKind.NOT_JUDGED, Role.PREFERENCE, Reason.NOT_JUDGED),
         (FaultKind.DATASET, Role.ASSISTANT, Reason.DATASET_ERROR),
-        (FaultKind.CONTEXT_WINDOW, Role.SLOT_FILL, Reason.STORE_OVERFLOW),
-        (FaultKind.CONTEXT_WINDOW, Role.READER, Reason.STORE_OVERFLOW),
+        *((FaultKind.CONTEXT_WINDOW, role, Reason.STORE_OVERFLOW) for role in TOO_LONG),
         (FaultKind.CONTEXT_WINDOW, Role.JUDGE, Reason.PROVIDER_ERROR),
         (FaultKind.CONTENT_POLICY, Role.JUDGE, Reason.REFUSAL),
         (FaultKind.BAD_REQUEST, Role.JUDGE, Reason.PROVIDER_ERROR),
@@ -353,6 +352,7 @@ async def test_lone_surrogate(ledger: Ledger) -> None:
 
 
 PRICE = Price(1e-3, 1e-4, 1e-2, "given")
+TOO_LONG = (Role.SLOT_FILL, Role.READER, Role.MEMORY)
 
 
 async def test_max_cost_stops_before_the_call_that_would_pass_it(ledger: Ledger) -> None:
