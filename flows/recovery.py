@@ -154,7 +154,7 @@ async def dispatcher_of(run: Runtime, places: dict[str, Any] | None) -> Dispatch
     )
 
 
-def ending(result: RunResult, error_threshold: float = 1.0) -> Any:
+def ending(result: RunResult, error_threshold: float) -> Any:
     """The flow run's state: what is not complete must not look completed to a scheduler.
 
     Nor must a run with a larger share of unscored items than the error threshold.
