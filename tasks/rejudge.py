@@ -20,11 +20,11 @@ from storage.runs import Unit
 from tasks import chunked
 from tasks.commit import commit
 from tasks.context import RunContext, fingerprint
-from tasks.reading import judged, published_fault
+from tasks.reading import is_unknown, judged, published_fault
 from tasks.recover import recover_unit
 from tasks.score import BASE
 
-VERSION = 1
+VERSION = 2
 Rows = list[dict[str, Any]]
 
 
@@ -70,8 +70,8 @@ async def rejudge_user(
 ) -> str:
     """Judge one user's labels again; commits `verdicts` of the layer, returns the unit's slug.
 
-    `context` holds the run's settings with the new judge. A label that there is
-    none of (its slot-fill failed) stays unscored for its own reason.
+    `context` holds the run's settings with the new judge. What was never measured
+    (its slot-fill failed, its store did not fit) keeps its outcome and its reason.
     """
     unit = rejudge_unit(system, user_id, layer, epoch)
     source = recover_unit(system, user_id, epoch).variant
@@ -92,7 +92,8 @@ async def _again(
     in_parts = row["layer"] == chunked.LAYER
     layer = beside(layer) if in_parts else layer
     moved = {**row, "layer": layer, "judge_model": context.chat.model_for(Role.JUDGE)}
-    if row["label"] is None:
+    if row["label"] is None or (row["reason"] is not None and is_unknown(row["label"])):
+        # Never measured, even where the published procedure scored it: the reason stays with it.
         return moved
     view = row["access_mode"] if row["k"] is None else f"{row['access_mode']}@{row['k']}"
     item = f"e{row['epoch']}/{layer}/{view}"
