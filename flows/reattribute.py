@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from adapters.models.prices import price_of
-from flows.stored import StoredChain, Tell, each, free_layer, limited, stored_run
+from flows.stored import StoredChain, Tell, free_layer, limited, over_chains, stored_run
 from memprobe.config import RunConfig
 from memprobe.settings import Resolved
 from memprobe.types import Protocol, Role
 from storage.runs import RunStore
+from tasks.context import RunContext
 from tasks.reattribute import (
     ROLES,
     STAGE,
@@ -80,10 +81,8 @@ async def reattribute_run(
     The caller holds the run's lock. Interrupted, the same command goes on.
     """
     what = replace(what, made=free_layer(store, STAGE, what.layer))
-    async with stored_run(store, resolved, config) as run:
 
-        async def job(chain: StoredChain) -> None:
-            await reattribute_user(run.context, chain.system, chain.user, what, chain.epoch)
+    async def work(context: RunContext, chain: StoredChain) -> None:
+        await reattribute_user(context, chain.system, chain.user, what, chain.epoch)
 
-        await each(chains, job, tell)
-        return {"new_calls": run.gateway.new_calls, "encoded": run.embedder.encoded}
+    return await over_chains(store, resolved, config, chains, work, tell)

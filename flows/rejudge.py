@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
-from flows.stored import StoredChain, Tell, chains_of, each, free_layer, limited, stored_run
+from flows.stored import (
+    StoredChain,
+    Tell,
+    chains_of,
+    free_layer,
+    limited,
+    over_chains,
+)
 from memprobe.config import RunConfig
 from memprobe.ids import slug
 from memprobe.settings import Resolved
 from memprobe.types import Role
 from storage.runs import RunStore
+from tasks.context import RunContext
 from tasks.rejudge import check_layer, rejudge_user
 
 AT_ONCE = 32
@@ -32,10 +40,8 @@ async def rejudge_run(
     free_layer(store, "rejudge", name)
     chains = chains_of(store, "recover")
     config = second_config(store.manifest.config, resolved, judge)
-    async with stored_run(store, resolved, config) as run:
 
-        async def job(chain: StoredChain) -> None:
-            await rejudge_user(run.context, chain.system, chain.user, name, chain.epoch)
+    async def work(context: RunContext, chain: StoredChain) -> None:
+        await rejudge_user(context, chain.system, chain.user, name, chain.epoch)
 
-        await each(chains, job, tell, AT_ONCE)
-        return name, {"new_calls": run.gateway.new_calls}
+    return name, await over_chains(store, resolved, config, chains, work, tell, AT_ONCE)

@@ -13,6 +13,7 @@ from flows.stored import (
     each,
     free_layer,
     limited,
+    over_chains,
     stored_run,
 )
 from memprobe.config import RunConfig
@@ -22,6 +23,7 @@ from memprobe.settings import Resolved
 from memprobe.types import AccessMode, Protocol, Role
 from storage.bundled import recovery_dir
 from storage.runs import RunStore
+from tasks.context import RunContext
 from tasks.queries import OWN, Queries, own_queries, read_queries
 from tasks.rejudge import check_layer
 from tasks.reread import STAGE, Rereading, reread_user
@@ -82,13 +84,11 @@ async def reread_run(
     The caller holds the run's lock. Interrupted, the same command goes on.
     """
     reading = replace(reading, made=free_layer(store, STAGE, reading.layer))
-    async with stored_run(store, resolved, config) as run:
 
-        async def job(chain: StoredChain) -> None:
-            await reread_user(run.context, chain.system, chain.user, reading, chain.epoch)
+    async def work(context: RunContext, chain: StoredChain) -> None:
+        await reread_user(context, chain.system, chain.user, reading, chain.epoch)
 
-        await each(chains, job, tell)
-        return {"new_calls": run.gateway.new_calls, "encoded": run.embedder.encoded}
+    return await over_chains(store, resolved, config, chains, work, tell)
 
 
 @dataclass(frozen=True, slots=True)

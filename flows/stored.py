@@ -174,6 +174,29 @@ async def each(
         await asyncio.gather(*workers, return_exceptions=True)
 
 
+Work = Callable[[RunContext, StoredChain], Awaitable[object]]
+"""What a stage does with one chain."""
+
+
+async def over_chains(
+    store: RunStore,
+    resolved: Resolved,
+    config: RunConfig,
+    chains: Sequence[StoredChain],
+    work: Work,
+    tell: Tell,
+    at_once: int = AT_ONCE,
+) -> dict[str, int]:
+    """Do a stage's work on every chain of an opened run; tells the calls and texts it took.
+
+    The caller holds the run's lock. Interrupted, the same again goes on: chains that
+    are done are skipped by the stage, finished calls are in the ledger.
+    """
+    async with stored_run(store, resolved, config) as run:
+        await each(chains, lambda chain: work(run.context, chain), tell, at_once)
+        return {"new_calls": run.gateway.new_calls, "encoded": run.embedder.encoded}
+
+
 @asynccontextmanager
 async def stored_run(
     store: RunStore, resolved: Resolved, config: RunConfig

@@ -234,33 +234,6 @@ def holm(p_values: Sequence[float]) -> list[float]:
     return adjusted
 
 
-def weighted_kappa(
-    first: Sequence[float], second: Sequence[float], scale: Sequence[float] = SCALE
-) -> float | None:
-    """Quadratic weighted kappa of two raters on an ordered scale (Cohen 1968).
-
-    Weights are squared distances of places on the scale. None without items, and
-    when both raters gave one and the same value throughout: chance cannot be
-    told from agreement then. Raises `ValueError` for a value off the scale.
-    """
-    if len(first) != len(second):
-        raise ValueError("both raters rate the same items")
-    places = {value: place for place, value in enumerate(scale)}
-    try:
-        a = np.array([places[v] for v in first], dtype=np.int64)
-        b = np.array([places[v] for v in second], dtype=np.int64)
-    except KeyError as error:
-        raise ValueError(f"{error.args[0]} is not on the scale {tuple(scale)}") from None
-    if not len(a):
-        return None
-    size = len(scale)
-    observed = np.bincount(a * size + b, minlength=size * size).reshape(size, size)
-    expected = np.outer(observed.sum(axis=1), observed.sum(axis=0)) / len(a)
-    weights = (np.arange(size)[:, None] - np.arange(size)[None, :]) ** 2
-    chance = float((weights * expected).sum())
-    return 1.0 - float((weights * observed).sum()) / chance if chance else None
-
-
 def coverage(scored: int, total: int) -> float | None:
     """The share of attempted items that could be scored; None when nothing was attempted."""
     if not 0 <= scored <= total:

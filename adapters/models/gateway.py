@@ -17,7 +17,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from adapters.models import questions, structured
-from adapters.models.prices import Price, price_of
+from adapters.models.prices import price_of
 from adapters.models.provider import FaultKind, Provider, ProviderFault
 from adapters.models.questions import Question, Salt
 from adapters.models.retry import RetryPolicy
@@ -234,10 +234,6 @@ class Gateway:
         """Tokens of a text as the role's model counts them."""
         model = self.model_for(role)
         return self.provider_of(model).count_tokens(model, text)
-
-    def price_for(self, role: Role) -> Price | None:
-        """The price of the role's model; None when unknown."""
-        return price_of(self.model_for(role))
 
     def provider_of(self, model: str) -> Provider:
         """The provider that answers a model string."""

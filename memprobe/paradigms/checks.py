@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -184,8 +184,3 @@ def inspect_suite(folder: Path, plan: str | Literal["auto"] | None = "auto") -> 
 def validate_suite(folder: Path) -> list[Problem]:
     """All problems of a folder, held to the plan of its name when there is one."""
     return list(inspect_suite(folder).problems)
-
-
-def as_row(problem: Problem) -> dict[str, object]:
-    """A problem as plain data."""
-    return asdict(problem)

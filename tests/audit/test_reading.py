@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from memprobe.errors import UsageError
-from memprobe.metrics import weighted_kappa
 from storage.catalog import query
 from storage.runs import RunStore
 from tasks.audit import AuditResult, Sheet, read_answers
@@ -20,6 +19,7 @@ from tasks.report import build_report
 from tests.audit.support import agreeing, change, fill, key_of, made, read_csv, save_csv
 from tests.cli.conftest import Invoke
 from tests.report.make_run import make_run
+from tests.support.kappa import quadratic_kappa
 
 
 @pytest.fixture(scope="module")
@@ -84,7 +84,7 @@ def test_figures_are_those_of_the_answers(run: RunStore, sheet: Sheet, tmp_path:
     assert one.exact.n == sum(a == b for a, b in pairs)
     assert one.within_one is not None
     assert one.within_one.n == sum(abs(a - b) <= 0.25 for a, b in pairs)
-    assert one.kappa.value == pytest.approx(weighted_kappa(human, judge))
+    assert one.kappa.value == pytest.approx(quadratic_kappa(human, judge))
     assert one.bias == pytest.approx(sum(b - a for a, b in pairs) / 40)
     assert one.sensitivity is not None
     assert one.sensitivity.of == sum(a >= 0.75 for a in human)

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from storage.ledger import Ledger
 from tests.support.fake_answers import number
 from tests.support.fake_server import FakeServer, Fault, Seen
 
@@ -248,3 +249,12 @@ def killed_at_end(process: subprocess.Popen[str]) -> Iterator[subprocess.Popen[s
     finally:
         kill_group(process)
         process.communicate()
+
+
+def spent(path: os.PathLike[str], run: str) -> float:
+    """US dollars of the calls that a run made, by the ledger at a path."""
+    ledger = Ledger.open(f"sqlite:///{path}")
+    try:
+        return ledger.spent(run)
+    finally:
+        ledger.close()

@@ -7,7 +7,6 @@ import signal
 
 import pytest
 
-from storage.ledger import Ledger
 from tests.e2e.conftest import Clean, NewShell
 from tests.e2e.support import (
     REMOTE,
@@ -18,6 +17,7 @@ from tests.e2e.support import (
     finish,
     kill_group,
     processes_with,
+    spent,
     stored,
 )
 
@@ -69,7 +69,7 @@ def test_the_cost_limit_holds_over_the_workers(shell: NewShell) -> None:
         free = shell("free", **model.env)
         done = free.run(*PRICED, *SMALL, "--run", "paid", "--json")
         assert done.code == 0, done.err
-        total = _spent(free.runs / "ledger.sqlite", "paid")
+        total = spent(free.runs / "ledger.sqlite", "paid")
     limit = total * 0.4
     with Model() as model:
         home = shell("limited", **model.env)
@@ -79,16 +79,8 @@ def test_the_cost_limit_holds_over_the_workers(shell: NewShell) -> None:
         assert stopped.json["status"] == "interrupted"
         assert "resume with a higher --max-cost" in stopped.err
         # Past it by no more than what one worker has in flight while the other's is unknown.
-        assert 0 < _spent(home.runs / "ledger.sqlite", "paid") <= limit * 1.5
+        assert 0 < spent(home.runs / "ledger.sqlite", "paid") <= limit * 1.5
         resumed = home.run("resume", "paid", *DASK, "--max-cost", f"{total * 2:.6f}", "--json")
         assert resumed.code == 0, resumed.err
-    assert _spent(home.runs / "ledger.sqlite", "paid") == pytest.approx(total)
+    assert spent(home.runs / "ledger.sqlite", "paid") == pytest.approx(total)
     assert_same_tables(free.runs / "paid", home.runs / "paid")
-
-
-def _spent(path: os.PathLike[str], run: str) -> float:
-    ledger = Ledger.open(f"sqlite:///{path}")
-    try:
-        return ledger.spent(run)
-    finally:
-        ledger.close()

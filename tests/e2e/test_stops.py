@@ -9,7 +9,6 @@ import sqlite3
 import pytest
 
 from memprobe.config import RunConfig
-from storage.ledger import Ledger
 from tests.e2e.conftest import Clean, NewShell
 from tests.e2e.support import (
     REMOTE,
@@ -19,6 +18,7 @@ from tests.e2e.support import (
     body_of,
     finish,
     kill_group,
+    spent,
     stored,
 )
 
@@ -31,7 +31,7 @@ def test_the_cost_limit_is_never_passed(shell: NewShell) -> None:
         free = shell("free", **model.env)
         done = free.run(*PRICED, *SMALL, "--run", "paid", "--json")
         assert done.code == 0, done.err
-        total = _spent(free.runs / "ledger.sqlite", "paid")
+        total = spent(free.runs / "ledger.sqlite", "paid")
         assert total > 0
     limit = total * 0.4
     with Model() as model:
@@ -41,12 +41,12 @@ def test_the_cost_limit_is_never_passed(shell: NewShell) -> None:
         assert stopped.code == 130, stopped.err
         assert stopped.json["status"] == "interrupted"
         assert "resume with a higher --max-cost" in stopped.err
-        spent = _spent(home.runs / "ledger.sqlite", "paid")
-        assert 0 < spent <= limit
+        paid = spent(home.runs / "ledger.sqlite", "paid")
+        assert 0 < paid <= limit
         assert not (home.runs / "paid" / "lock").exists()
         again = home.run(*command, "--max-cost", f"{limit:.6f}")
         assert again.code == 130, again.err
-        assert _spent(home.runs / "ledger.sqlite", "paid") <= limit
+        assert spent(home.runs / "ledger.sqlite", "paid") <= limit
         kept = stored(home.runs / "ledger.sqlite")
         before = {s.digest for s in model.chats}
         sent = len(model.chats)
@@ -57,16 +57,8 @@ def test_the_cost_limit_is_never_passed(shell: NewShell) -> None:
         lost = len(before & {s.digest for s in model.chats[sent:]})
         print(f"{lost} calls were on their way when the limit was met")
         assert lost <= RunConfig.model_fields["max_connections"].default
-    assert _spent(home.runs / "ledger.sqlite", "paid") == pytest.approx(total)
+    assert spent(home.runs / "ledger.sqlite", "paid") == pytest.approx(total)
     assert_same_tables(free.runs / "paid", home.runs / "paid")
-
-
-def _spent(path: os.PathLike[str], run: str) -> float:
-    ledger = Ledger.open(f"sqlite:///{path}")
-    try:
-        return ledger.spent(run)
-    finally:
-        ledger.close()
 
 
 @pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])

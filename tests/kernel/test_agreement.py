@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memprobe.agreement import agreement, confusion, kappas
-from memprobe.metrics import SCALE, weighted_kappa
+from memprobe.metrics import SCALE
+from tests.support.kappa import quadratic_kappa
 
 FIRST = [0.0, 0.25, 0.5, 0.75, 1.0, 1.0]
 SECOND = [0.0, 0.5, 0.5, 0.5, 1.0, 0.75]
@@ -80,11 +81,11 @@ _scores = st.lists(st.tuples(st.sampled_from(SCALE), st.sampled_from(SCALE)), ma
 
 
 @given(_scores)
-def test_kappa_is_the_kernels_and_knows_no_order(pairs: list[tuple[float, float]]) -> None:
+def test_kappa_is_its_definition_and_knows_no_order(pairs: list[tuple[float, float]]) -> None:
     first, second = [a for a, _ in pairs], [b for _, b in pairs]
     users = [str(i % 3) for i in range(len(pairs))]
     found = agreement(users, first, second, resamples=50)
-    expected = weighted_kappa(first, second)
+    expected = quadratic_kappa(first, second)
     assert found.kappa == (None if expected is None else pytest.approx(expected))
     turned = agreement(users[::-1], first[::-1], second[::-1], resamples=50)
     assert turned == found

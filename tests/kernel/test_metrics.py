@@ -147,31 +147,6 @@ def test_holm_by_hand() -> None:
     assert metrics.holm([0.01, 0.04, 0.03]) == pytest.approx([0.03, 0.06, 0.06])
 
 
-def _kappa_by_pairs(a: list[float], b: list[float]) -> float:
-    """Mean squared distance of the items over that of all pairs of items."""
-    observed = sum((x - y) ** 2 for x, y in zip(a, b, strict=True)) / len(a)
-    chance = sum((x - y) ** 2 for x in a for y in b) / len(a) ** 2
-    return 1 - observed / chance
-
-
-@given(st.lists(st.tuples(scale, scale), min_size=1, max_size=30))
-def test_kappa_is_its_definition(pairs: list[tuple[float, float]]) -> None:
-    a, b = [x for x, _ in pairs], [y for _, y in pairs]
-    found = metrics.weighted_kappa(a, b)
-    if found is None:
-        assert len(set(a + b)) == 1
-    else:
-        assert found == pytest.approx(_kappa_by_pairs(a, b))
-        assert found <= 1.0
-        if a == b:
-            assert found == 1.0
-
-
-def test_kappa_refuses_what_is_off_the_scale() -> None:
-    with pytest.raises(ValueError, match=r"0\.3 is not on the scale"):
-        metrics.weighted_kappa([0.3], [0.25])
-
-
 def test_errors_in_denominator_both_figures() -> None:
     """Case errors-in-denominator: 60 of 80 completed, 80 of 100 attempted."""
     outcomes = [1.0] * 60 + [0.0] * 20 + [math.nan] * 20
@@ -186,5 +161,4 @@ def test_zero_rows_have_no_figure() -> None:
     assert metrics.mean([]) is None
     assert metrics.coverage(0, 0) is None
     assert metrics.cluster_interval([]) is None
-    assert metrics.weighted_kappa([], []) is None
     assert metrics.paired_difference({}, {}).difference is None

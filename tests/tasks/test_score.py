@@ -16,6 +16,7 @@ from tasks.compare import NO_DIFFERENCE, Side, compare, ranking, split_layer
 from tasks.gate import check_gates, parse_gate
 from tasks.score import NOTHING, score_run
 from tests.storage.rows import Row, commit_verdicts, episode, item, new_run, unscored, verdict
+from tests.support.kappa import quadratic_kappa
 
 CATEGORIES = ("skill_memory", "episodic_memory", "self_model")
 
@@ -229,7 +230,7 @@ def test_compare_layers_gives_their_agreement_on_common_items(run: RunStore) -> 
     (row,) = compare(Side(run), Side(run, "judge2")).rows
     assert row.n_items == len(rows) - 1
     a = [r["score"] for r in rows[1:]]
-    assert row.kappa == pytest.approx(metrics.weighted_kappa(a, [1 - v for v in a]))
+    assert row.kappa == pytest.approx(quadratic_kappa(a, [1 - v for v in a]))
     with pytest.raises(UsageError, match="layers there are: base, judge2"):
         compare(Side(run), Side(run, "nothing"))
 
