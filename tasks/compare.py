@@ -110,8 +110,9 @@ class BError:
     """How far B of a system in a mode lies apart on both sides.
 
     `mean` is the mean absolute difference over the `n` systems and modes with anything
-    judged, its interval over users. `kept` of `pairs` pairs of systems that are in one
-    mode keep their order; a tie on one side only counts as not kept.
+    judged and no zeros for what was never measured, its interval over users. `kept` of
+    `pairs` pairs of systems that are in one mode keep their order; a tie on one side
+    only counts as not kept.
     """
 
     mean: float
@@ -131,7 +132,8 @@ def _finding(shown: bool, difference: float | None, p_holm: float | None) -> str
 
 
 _ITEMS = """
-SELECT system, access_mode, k, user_id, epoch, category, dimension, score, label
+SELECT system, access_mode, k, user_id, epoch, category, dimension, score, label,
+    reason
 FROM verdicts WHERE layer = ? AND status = 'scored'
 """
 
@@ -143,7 +145,8 @@ Item = tuple[float, str | None]
 Items = dict[Mode, dict[tuple[Any, ...], Item]]
 
 
-def _items(side: Side) -> tuple[list[ModeScores], Items]:
+def _items(side: Side) -> tuple[list[ModeScores], Items, set[Mode]]:
+    """Scores, items, and the modes that hold zeros for what was never measured."""
     with connect(side.store, ("verdicts", "targets")) as connection:
         scores = mode_scores(connection, side.layer)
         rows = connection.execute(_ITEMS, [side.layer]).fetchall()
@@ -152,9 +155,13 @@ def _items(side: Side) -> tuple[list[ModeScores], Items]:
             names = ", ".join(row[0] for row in layers) or "none"
             raise UsageError(f"{side.name} has no verdicts; layers there are: {names}")
     items: Items = {}
-    for system, access_mode, k, *item, score, label in rows:
-        items.setdefault((system, access_mode, k), {})[tuple(item)] = (score, label)
-    return scores, items
+    unmeasured: set[Mode] = set()
+    for system, access_mode, k, *item, score, label, reason in rows:
+        mode = (system, access_mode, k)
+        items.setdefault(mode, {})[tuple(item)] = (score, label)
+        if reason is not None:
+            unmeasured.add(mode)
+    return scores, items, unmeasured
 
 
 def _pairs(mode: Mode, first: Items, second: Items) -> list[tuple[str, float, float, bool]]:
@@ -236,8 +243,8 @@ def compare(first: Side, second: Side) -> Comparison:
             f"{theirs.dataset_name} {theirs.dataset_digest[:12]}); their users cannot be paired"
         )
     seed = ours.config.seed
-    mine, my_items = _items(first)
-    other, other_items = _items(second)
+    mine, my_items, my_zeros = _items(first)
+    other, other_items, other_zeros = _items(second)
     left = {(s.system, s.access_mode, s.k): s for s in mine}
     right = {(s.system, s.access_mode, s.k): s for s in other}
     common = [key for key in left if key in right]
@@ -274,9 +281,10 @@ def compare(first: Side, second: Side) -> Comparison:
         for key in keys
         if key not in others
     ]
-    # Where nobody said anything both sides are 0 by rule, and no error could show.
+    # Where nobody said anything, or a procedure scores what it never measured, both sides
+    # are 0 by rule, and no error could show.
     judged = {(x.system, x.access_mode, x.k) for x in agreed if x.scope == "judged"}
-    modes = [key for key in common if key in judged]
+    modes = [key for key in common if key in judged - my_zeros - other_zeros]
     error = _b_error(modes, [left[m] for m in modes], [right[m] for m in modes], seed)
     return Comparison(first.name, second.name, tuple(rows), tuple(missing), tuple(agreed), error)
 

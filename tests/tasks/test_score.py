@@ -383,3 +383,21 @@ def test_a_mean_over_survivors_does_not_meet_a_gate(tmp_path: Path) -> None:
     assert not result.met
     (coverage,) = check_gates(run, ["recovery.dump_all.a.coverage>=0.4"])
     assert coverage.met
+
+
+def test_zeros_for_what_was_never_measured_are_no_agreement_of_b(run: RunStore) -> None:
+    rows = scores("a", 6, 0.5)
+    zeros = [
+        row | {"score": 0.0, "label": "unknown", "reason": "store_overflow"}
+        for row in scores("b", 6, 0.5)[:20]
+    ]
+    both = rows + zeros + scores("b", 6, 0.5)[20:]
+    commit_verdicts(run, both)
+    again = [{**row, "layer": "judge2", "score": 1.0 - row["score"]} for row in rows]
+    commit_verdicts(
+        run, again + [{**row, "layer": "judge2"} for row in both[len(rows) :]], variant="judge2"
+    )
+    error = compare(Side(run), Side(run, "judge2")).b_error
+    assert error is not None
+    assert error.n == 1, "b holds zeros by rule"
+    assert error.mean > 0
