@@ -22,6 +22,8 @@ from memprobe.types import (
     MemoryItem,
     MessageEvent,
     Scope,
+    SessionEvent,
+    SessionMessage,
 )
 
 __version__ = "0.1.0"
@@ -42,6 +44,8 @@ __all__ = [
     "Reason",
     "Scope",
     "Scored",
+    "SessionEvent",
+    "SessionMessage",
     "SnapshotError",
     "Unscored",
     "UnsupportedEvent",

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from pydantic import Field, JsonValue, field_validator
 
 from memprobe.errors import UsageError
-from memprobe.types import AccessMode, Frozen, Protocol, Role
+from memprobe.types import AccessMode, Frozen, Protocol, Role, SuiteName
 
 Positive = Annotated[int, Field(gt=0)]
 
@@ -30,7 +30,7 @@ class RunConfig(Frozen):
     """
 
     name: str
-    suite: Literal["recovery"] = "recovery"
+    suite: SuiteName = "recovery"
     systems: tuple[str, ...] = ("nomem", "longctx_full", "rag")
     users: int | tuple[str, ...] | None = None
     dataset: str | None = None

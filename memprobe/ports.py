@@ -16,7 +16,8 @@ class Capabilities(Frozen):
     system that rewrites what it is told (extracted facts instead of messages);
     `deduplicates` is true when an identical message is kept once. `derives` is true
     for a system that keeps a message and, beside it, items made of several: facts
-    with their sources, a running summary.
+    with their sources, a running summary. `sessions` is true for a system that takes
+    a whole session in one write.
     """
 
     full_dump: bool = True
@@ -27,6 +28,7 @@ class Capabilities(Frozen):
     needs_embedder: bool = False
     concurrent_stores: bool = True
     documents: bool = False
+    sessions: bool = False
     stores: bool = True
     verbatim: bool = True
     deduplicates: bool = False

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Annotated, Literal
 from typing import Protocol as Port
 
 from pydantic import ConfigDict, Field, JsonValue
 
 from memprobe.errors import MemProbeError
 from memprobe.ports import Capabilities, Embedder, MemorySystem
-from memprobe.types import Frozen, Protocol
+from memprobe.types import SUITES, AccessMode, Frozen, Protocol, SuiteName
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +103,13 @@ class SystemCard(Frozen):
     installed one. `per_message` and `per_search` are the model calls to expect for
     a message of the user and for a search. `options` are those that a run uses,
     `notes` what a reader of its figures must know. `pool` is the kind of worker
-    that it belongs to.
+    that it belongs to; `process` own has each store live in a process beside the
+    run's, for a library that keeps process-wide state or clashes with another.
+
+    `probe_access` and `probe_k` are how the paradigms suite reads it unless a run
+    says otherwise. `suites` are those that it can be part of; `sees_gold` marks a
+    reference of the paradigms suite that is handed gold on purpose: which sessions
+    hold the fact, or the values themselves.
     """
 
     name: str
@@ -112,6 +118,11 @@ class SystemCard(Frozen):
     licence: str
     capabilities: Capabilities
     pool: Literal["cpu", "gpu"] = "cpu"
+    process: Literal["shared", "own"] = "shared"
+    suites: tuple[SuiteName, ...] = SUITES
+    probe_access: AccessMode = AccessMode.RETRIEVE
+    probe_k: Annotated[int, Field(gt=0)] = 15
+    sees_gold: Literal["none", "sessions", "values"] = "none"
     extra: str | None = None
     package: str | None = None
     package_version: str | None = None

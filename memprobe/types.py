@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from datetime import datetime
 from enum import StrEnum
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
@@ -60,6 +60,11 @@ class Role(StrEnum):
     READER = "reader"
     MEMORY = "memory"
     ANSWERER = "answerer"
+
+
+SuiteName = Literal["recovery", "paradigms"]
+SUITES: tuple[SuiteName, ...] = ("recovery", "paradigms")
+"""The suites there are."""
 
 
 class FeedbackType(StrEnum):
@@ -130,6 +135,33 @@ class MessageEvent(Frozen):
     turn: int = 0
 
 
+class SessionMessage(Frozen):
+    """One message of a session; `role` is `user`, `assistant` or `tool_output`."""
+
+    role: str
+    text: str
+
+
+class SessionEvent(Frozen):
+    """A whole conversation at one moment, for systems that take in a session at a time.
+
+    A system whose capabilities do not name sessions gets its messages one by one
+    instead. `label` is what a published procedure told a system of a session's
+    part in its design: empty under the strict protocol.
+    """
+
+    messages: Annotated[tuple[SessionMessage, ...], Field(min_length=1)]
+    event_time: datetime
+    session_id: str
+    label: str = ""
+
+    @property
+    def text(self) -> str:
+        """The conversation as lines of `User:`, `Assistant:` and `Tool output:`."""
+        names = {"user": "User", "assistant": "Assistant", "tool_output": "Tool output"}
+        return "\n".join(f"{names.get(m.role, m.role)}: {m.text}" for m in self.messages)
+
+
 class DocumentEvent(Frozen):
     """A document with its author and the time it was written."""
 
@@ -139,7 +171,7 @@ class DocumentEvent(Frozen):
     session_id: str
 
 
-Event = MessageEvent | DocumentEvent
+Event = MessageEvent | SessionEvent | DocumentEvent
 
 
 class MemoryItem(Frozen):

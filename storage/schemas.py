@@ -137,6 +137,46 @@ SCHEMAS: dict[str, pa.Schema] = {
         f"target_pole:text label_pole:text target_said:text label_said:text {_OUTCOME} "
         "call_id:text"
     ),
+    "specs": _schema("user_id:text! spec_json:text! n_sessions:int! dataset_digest:text!"),
+    "sessions": _schema(
+        "user_id:text! session_index:int! session_type:text! event_time:text! dialogue_json:text!"
+    ),
+    "probes": _schema(
+        "user_id:text! probe_index:int! probe_type:text! question:text! gold_answer:text "
+        "expected:text! paradigm:text! condition:text! domain:text! split:bool! group_id:text "
+        "fact_type:text structured_temporal:bool!"
+    ),
+    "ingests": _schema(f"{_STORE} session_index:int! event_time:text! {_OUTCOME}"),
+    "answers": _schema(
+        f"{_STORE} {_ACCESS} probe_type:text! n_items:int prompt_tokens:long answer_json:text "
+        f"{_OUTCOME} call_id:text"
+    ),
+    "probe_verdicts": _schema(
+        f"{_STORE} {_ACCESS} scorer:text! probe_type:text! match:text parts_json:text "
+        f"why:text {_OUTCOME} call_id:text"
+    ),
+    "probe_failures": _schema(
+        f"{_STORE} {_ACCESS} scorer:text! probe_type:text! failure:text! side:text "
+        "evidence:text item_ids_json:text"
+    ),
+    "probe_metrics": _schema(
+        "layer:text! scorer:text! system:text! access_mode:text k:int metric:text! "
+        "group_kind:text! group_name:text! value:float se:float lo:float hi:float n:long! n_other:long "
+        "n_episodes:int! n_errors:long! n_total:long!"
+    ),
+    "probe_comparisons": _schema(
+        "layer:text! scorer:text! first:text! first_mode:text! first_k:int second:text! "
+        "second_mode:text! second_k:int metric:text! group_kind:text! group_name:text! "
+        "n_episodes:int! difference:float lo:float hi:float p:float p_corrected:float "
+        "correction:text! shown:bool!"
+    ),
+    "probe_correlations": _schema(
+        "layer:text! scorer:text! kind:text! first:text! second:text! n:int! pearson:float "
+        "spearman:float"
+    ),
+    "probe_profiles": _schema(
+        "layer:text! scorer:text! system:text! access_mode:text! k:int profile_json:text!"
+    ),
     "metrics": _schema(
         "layer:text! system:text! access_mode:text k:int metric:text! category:text value:float "
         "std:float lo:float hi:float n_users:int! n_scored:long! n_total:long!"
@@ -144,8 +184,18 @@ SCHEMAS: dict[str, pa.Schema] = {
 }
 """Column order is the order in the files."""
 
-UNPARTITIONED = frozenset({"metrics", "footprints", "import_issues", "audits", "audit_problems"})
-USER_ONLY = frozenset({"users", "targets", "tasks", "oracle_verdicts", "judge_checks"})
+UNPARTITIONED = frozenset(
+    {
+        *("metrics", "footprints", "import_issues", "audits", "audit_problems"),
+        *("probe_metrics", "probe_comparisons", "probe_correlations", "probe_profiles"),
+    }
+)
+USER_ONLY = frozenset(
+    {
+        *("users", "targets", "tasks", "oracle_verdicts", "judge_checks"),
+        *("specs", "sessions", "probes"),
+    }
+)
 
 _TARGET_KEY = ("category", "dimension")
 _STORE_KEY = ("system", "user_id", "epoch")
@@ -172,6 +222,23 @@ UNIQUE: dict[str, tuple[str, ...]] = {
     "audit_problems": ("sheet", "number"),
     "judge_agreement": ("first", "second", "scope", "system", "access_mode", "k"),
     "polarity": (*_STORE_KEY, "method", "access_mode", "k", *_TARGET_KEY),
+    "specs": ("user_id",),
+    "sessions": ("user_id", "session_index"),
+    "probes": ("user_id", "probe_index"),
+    "ingests": (*_STORE_KEY, "session_index"),
+    "answers": (*_STORE_KEY, *_ACCESS_KEY, "probe_type"),
+    "probe_verdicts": (*_STORE_KEY, *_ACCESS_KEY, "scorer", "probe_type"),
+    "probe_failures": (*_STORE_KEY, *_ACCESS_KEY, "scorer", "probe_type"),
+    "probe_metrics": (
+        *("layer", "scorer", "system", "access_mode", "k"),
+        *("metric", "group_kind", "group_name"),
+    ),
+    "probe_comparisons": (
+        *("layer", "scorer", "first", "first_mode", "first_k"),
+        *("second", "second_mode", "second_k", "metric", "group_kind", "group_name"),
+    ),
+    "probe_correlations": ("layer", "scorer", "kind", "first", "second"),
+    "probe_profiles": ("layer", "scorer", "system", "access_mode", "k"),
     "metrics": ("layer", "system", "access_mode", "k", "metric", "category"),
 }
 """What one row is about. Two rows of one key would count an item twice."""

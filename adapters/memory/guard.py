@@ -31,7 +31,7 @@ from memprobe.outcomes import Reason
 from memprobe.ports import Capabilities, MemorySystem
 from memprobe.systems import ModelLine, SystemCard
 from memprobe.text import sanitize
-from memprobe.types import Event, MemoryItem, MessageEvent, Protocol, Scope
+from memprobe.types import Event, MemoryItem, MessageEvent, Protocol, Scope, SessionEvent
 
 TIMEOUT = 1800.0
 """Seconds for one call of a system. A write may make several model calls, each with retries."""
@@ -101,6 +101,26 @@ def fingerprint(items: list[MemoryItem]) -> dict[str, JsonValue]:
     for text in sorted(item.content for item in items):
         digest.update(hashlib.sha256(text.encode()).digest())
     return {"count": len(items), "sha256": digest.hexdigest()}
+
+
+def messages_of(session: SessionEvent) -> list[MessageEvent]:
+    """A session's messages one by one; what a tool put out is told as the assistant's."""
+    turn = 0
+    found = []
+    for message in session.messages:
+        tool = message.role == "tool_output"
+        # A turn begins with the user's message, as in a dialogue that is played.
+        turn += message.role == "user" or not turn
+        found.append(
+            MessageEvent(
+                role="assistant" if tool else message.role,
+                text=f"[tool output] {message.text}" if tool else message.text,
+                event_time=session.event_time,
+                session_id=session.session_id,
+                turn=turn,
+            )
+        )
+    return found
 
 
 class Guard:
@@ -175,7 +195,11 @@ class Guard:
         await self._asking("open", "open", lambda: self._system.open(scope))
 
     async def write(self, event: Event) -> None:
-        """As the port says."""
+        """As the port says; a session goes message by message to a system that takes none."""
+        if isinstance(event, SessionEvent) and not self.capabilities.sessions:
+            for message in messages_of(event):
+                await self.write(message)
+            return
         self._usable()
         turn = f"/turn{event.turn}/{event.role}" if isinstance(event, MessageEvent) else ""
         item = f"{event.session_id}{turn}/write"

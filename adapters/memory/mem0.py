@@ -31,7 +31,7 @@ from memprobe.errors import (
 )
 from memprobe.ports import Capabilities
 from memprobe.systems import ModelWork, Services, SystemCard, SystemOptions
-from memprobe.types import DocumentEvent, Event, MemoryItem, Protocol, Scope
+from memprobe.types import DocumentEvent, Event, MemoryItem, Protocol, Scope, SessionEvent
 
 NAME = "mem0"
 INSTALL = "pip install 'memprobe-audit[mem0]'"
@@ -221,6 +221,8 @@ def _message(event: Event) -> tuple[str, str, dict[str, Any]]:
         day = event.event_time.date().isoformat()
         text = f"[{event.author}, {day}] {event.text}"
         return "user", text, {"session_id": event.session_id, "author": event.author}
+    if isinstance(event, SessionEvent):
+        raise UnsupportedEvent(f"{NAME}: a session is written message by message")
     if event.role not in ("user", "assistant"):
         raise UnsupportedEvent(f"{NAME}: no message of role {event.role!r} is kept")
     return event.role, event.text, {"session_id": event.session_id, "turn": event.turn}

@@ -29,7 +29,7 @@ from adapters.memory.snapshots import read_snapshot, write_snapshot
 from memprobe.errors import AdapterError, SnapshotError, UnsupportedEvent
 from memprobe.ports import Embedder
 from memprobe.systems import Services
-from memprobe.types import DocumentEvent, Event, MemoryItem, MessageEvent, Scope
+from memprobe.types import DocumentEvent, Event, MemoryItem, MessageEvent, Scope, SessionEvent
 
 NOTES, VECTORS = "notes.jsonl", "vectors.npy"
 BATCH = 64
@@ -144,6 +144,8 @@ class NoteLog:
             day = event.event_time.date().isoformat()
             text = f"[{event.author}, {day}] {event.text}"
             return Note(text, "document", event.event_time, author=event.author)
+        if isinstance(event, SessionEvent):
+            raise UnsupportedEvent("a session is written message by message here")
         return self._message(event)
 
     def _message(self, event: MessageEvent) -> Note:

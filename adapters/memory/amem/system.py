@@ -30,7 +30,7 @@ from memprobe.errors import (
 )
 from memprobe.ports import Capabilities
 from memprobe.systems import ModelWork, Services, SystemCard, SystemOptions
-from memprobe.types import DocumentEvent, Event, MemoryItem, Protocol, Scope
+from memprobe.types import DocumentEvent, Event, MemoryItem, Protocol, Scope, SessionEvent
 
 NAME = "amem"
 NOTES, INDEXED, TEXTS, VECTORS, STATE = (
@@ -146,6 +146,8 @@ class AMem:
         """The published category of a message; None for one that is not stored."""
         if isinstance(event, DocumentEvent):
             return "document"
+        if isinstance(event, SessionEvent):
+            return "session"
         match event.role:
             case "user":
                 known = any(note.session == event.session_id for note in self._notes.values())
