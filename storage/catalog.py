@@ -136,8 +136,9 @@ def connect(run: RunStore, tables: Sequence[str]) -> duckdb.DuckDBPyConnection:
 
 
 def _signature(run: RunStore) -> str:
-    """Changes when the catalog has to be built again: moved, new tables, other views."""
-    digest = hashlib.sha256(repr((duckdb.__version__, view_statements())).encode())
+    """Changes when the catalog has to be built again: moved, new tables or columns, other views."""
+    columns = {table: schema.to_string() for table, schema in SCHEMAS.items()}
+    digest = hashlib.sha256(repr((duckdb.__version__, view_statements(), columns)).encode())
     digest.update(run.location.encode())
     if run.path is None:
         digest.update(repr(sorted(run.files.listing(ARTIFACTS, ".parquet").items())).encode())

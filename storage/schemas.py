@@ -161,8 +161,8 @@ SCHEMAS: dict[str, pa.Schema] = {
     ),
     "probe_metrics": _schema(
         "layer:text! scorer:text! system:text! access_mode:text k:int metric:text! "
-        "group_kind:text! group_name:text! value:float se:float lo:float hi:float n:long! n_other:long "
-        "n_episodes:int! n_errors:long! n_total:long!"
+        "group_kind:text! group_name:text! value:float se:float lo:float hi:float n:long! "
+        "n_other:long n_episodes:int! n_errors:long! n_total:long!"
     ),
     "probe_comparisons": _schema(
         "layer:text! scorer:text! first:text! first_mode:text! first_k:int second:text! "

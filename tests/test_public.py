@@ -14,8 +14,8 @@ ROOT = Path(__file__).parents[1]
 PUBLIC = {
     "AccessMode", "AdapterContractError", "AdapterError", "Capabilities", "Category",
     "DocumentEvent", "Embedder", "Event", "MemProbeError", "MemoryItem", "MemorySystem",
-    "MessageEvent", "Reason", "Scope", "Scored", "SnapshotError", "Unscored",
-    "UnsupportedEvent", "__version__",
+    "MessageEvent", "Reason", "Scope", "Scored", "SessionEvent", "SessionMessage", "SnapshotError",
+    "Unscored", "UnsupportedEvent", "__version__",
 }  # fmt: skip
 HEAVY = (
     "prefect", "torch", "litellm", "openai", "duckdb", "sentence_transformers", "sqlalchemy",

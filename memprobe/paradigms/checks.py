@@ -17,7 +17,7 @@ from memprobe.paradigms import content_checks, design_checks
 from memprobe.paradigms.mentions import mentions, opening, similar_pairs
 from memprobe.paradigms.problems import Problem, Severity
 from memprobe.paradigms.protocol import PLANS, Planned
-from memprobe.paradigms.spec import Episode
+from memprobe.paradigms.spec import Episode, in_order
 from memprobe.paradigms.suite import episode_files, load_episode
 
 SIMILAR_OPENINGS = 0.65
@@ -102,6 +102,7 @@ def _shortcuts(name: str, episodes: Sequence[Episode]) -> list[Problem]:
 
 def _planned(plan: dict[str, Planned], episodes: Sequence[Episode]) -> list[Problem]:
     have = {e.id: e.spec for e in episodes}
+    domains = in_order(wanted.domain for wanted in plan.values())
     found = []
     for name, wanted in plan.items():
         if name not in have:
@@ -113,6 +114,10 @@ def _planned(plan: dict[str, Planned], episodes: Sequence[Episode]) -> list[Prob
             if is_ != should:
                 message = f"spec.{field} is {is_}, the plan has {should}"
                 fix = "follow the composition table"
+                if field == "domain" and is_ not in domains:
+                    listed = ", ".join(domains)
+                    message += f"; {is_} is no domain of the plan ({listed})"
+                    fix = f"make it {should}, or check the suite with --plan none"
                 found.append(Problem("error", name, None, "composition", message, fix))
     for name in sorted(set(have) - set(plan)):
         message, fix = "no episode of the plan", "take it out or give it a planned id"

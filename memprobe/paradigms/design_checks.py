@@ -29,6 +29,8 @@ from memprobe.paradigms.spec import (
 
 SPAN = (timedelta(weeks=3), timedelta(weeks=9))
 WAKING = range(5, 24)
+# Whether a domain of one's own has tools is its author's to say.
+_WITHOUT_TOOLS = (Domain.PERSONAL, Domain.WORK)
 
 
 def _fields(spec: Spec, out: Findings) -> None:
@@ -174,7 +176,7 @@ def _turns(spec: Spec, i: int, session: Session, out: Findings) -> None:
             break
     if roles[-1] != "assistant":
         out.warn("roles", f"the last message is of {roles[-1]}", "let the assistant answer", i)
-    tools = spec.domain is Domain.AGENTIC or (
+    tools = spec.domain not in _WITHOUT_TOOLS or (
         spec.condition is Condition.STALE_TOOL and session.session_type.perturbs
     )
     if "tool_output" in roles and not tools:

@@ -276,8 +276,10 @@ def expand(mini: MiniSpec, domain: DomainConfig) -> Blueprint:
     without trigger, reason or source.
     """
     rule = RULES[mini.condition]
-    if mini.domain is not domain.domain:
-        raise DatasetError(f"{mini.episode_id}: domain: {mini.domain}, not {domain.domain}")
+    if mini.domain != domain.domain:
+        raise DatasetError(
+            f"{mini.episode_id}: domain: {mini.domain}, but the domain's file is of {domain.domain}"
+        )
     if rule.paradigm is not mini.paradigm:
         raise DatasetError(f"{mini.episode_id}: condition: {mini.condition} is of {rule.paradigm}")
     if mini.split and rule.status is not None:

@@ -166,7 +166,7 @@ def _plan56() -> dict[str, Planned]:
     plan = {}
     for condition, cells in _SUITE56.items():
         prefix = _PREFIX[RULES[condition].paradigm]
-        for domain, ids in zip(Domain, cells, strict=True):
+        for domain, ids in zip(Domain.PUBLISHED, cells, strict=True):
             for name in ids.split():
                 plan[f"{prefix}_{name.rstrip('*')}"] = Planned(condition, domain, "*" in name)
     return dict(sorted(plan.items()))

@@ -6,10 +6,13 @@ and the report only; a memory system and a reader get `Turn` texts and times.
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable
 from enum import StrEnum
-from typing import Annotated, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import AwareDatetime, Field
+from pydantic import AwareDatetime, Field, GetCoreSchemaHandler
+from pydantic_core import CoreSchema, core_schema
 
 from memprobe.types import Frozen
 
@@ -44,12 +47,56 @@ class Condition(StrEnum):
     DIRECT_WEAK = "direct_weak"
 
 
-class Domain(StrEnum):
-    """What the episode's life is about."""
+class Domain(str):
+    """What the episode's life is about: the name of a domain, itself a text.
 
-    PERSONAL = "personal"
-    WORK = "work"
-    AGENTIC = "agentic"
+    The published suites have the three of `PUBLISHED`, in that order; a suite of
+    your own may bring others. A name is lower case letters, digits, `_` and `-`,
+    begins with a letter and has 40 characters at most; raises `ValueError` for
+    another.
+    """
+
+    PERSONAL: ClassVar[Domain]
+    WORK: ClassVar[Domain]
+    AGENTIC: ClassVar[Domain]
+    PUBLISHED: ClassVar[tuple[Domain, ...]]
+    _NAME: ClassVar[re.Pattern[str]] = re.compile(r"[a-z][a-z0-9_-]{0,39}")
+
+    __slots__ = ()
+
+    def __new__(cls, name: str) -> Domain:
+        if not cls._NAME.fullmatch(name):
+            raise ValueError(
+                f"{name!r:.60} is no name of a domain: lower case letters, digits, '_' and '-', "
+                "a letter first, 40 characters at most"
+            )
+        return super().__new__(cls, name)
+
+    @property
+    def value(self) -> str:
+        """The name as a plain text, as the other words of the design have it."""
+        return str(self)
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, _: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return core_schema.no_info_after_validator_function(
+            cls,
+            handler(str),
+            serialization=core_schema.plain_serializer_function_ser_schema(
+                str, return_schema=core_schema.str_schema()
+            ),
+        )
+
+
+Domain.PERSONAL, Domain.WORK, Domain.AGENTIC = map(Domain, ("personal", "work", "agentic"))
+Domain.PUBLISHED = (Domain.PERSONAL, Domain.WORK, Domain.AGENTIC)
+
+
+def in_order(domains: Iterable[Domain]) -> tuple[Domain, ...]:
+    """Domains each once: the published three first, all of them when one occurs, others by name."""
+    found = set(domains)
+    published = Domain.PUBLISHED if found & set(Domain.PUBLISHED) else ()
+    return (*published, *sorted(found - set(Domain.PUBLISHED)))
 
 
 class Expected(StrEnum):

@@ -11,7 +11,15 @@ from pydantic import ValidationError
 
 from memprobe.dataset import content_digest, explain
 from memprobe.errors import DatasetError
-from memprobe.paradigms.spec import Condition, Domain, Episode, Paradigm, ProbeType, SessionType
+from memprobe.paradigms.spec import (
+    Condition,
+    Domain,
+    Episode,
+    Paradigm,
+    ProbeType,
+    SessionType,
+    in_order,
+)
 from memprobe.types import Frozen
 
 
@@ -108,14 +116,15 @@ class Composition:
 
 
 def composition(episodes: tuple[Episode, ...]) -> Composition:
-    """Counts by paradigm, condition and domain; probes and sessions by type."""
+    """Counts by paradigm, condition and domain (see `spec.in_order`); probes and sessions by type."""
     cells = Counter((e.spec.paradigm, e.spec.condition, e.spec.domain) for e in episodes)
     split = Counter((e.spec.paradigm, e.spec.condition) for e in episodes if e.spec.split)
+    domains = in_order(e.spec.domain for e in episodes)
     rows = tuple(
-        CompositionRow(p, c, {d: cells[p, c, d] for d in Domain}, split[p, c])
+        CompositionRow(p, c, {d: cells[p, c, d] for d in domains}, split[p, c])
         for p in Paradigm
         for c in Condition
-        if any(cells[p, c, d] for d in Domain)
+        if any(cells[p, c, d] for d in domains)
     )
     probes = Counter(p.probe_type for e in episodes for p in e.probes)
     sessions = Counter(s.session_type for e in episodes for s in e.sessions)

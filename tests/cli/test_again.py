@@ -114,7 +114,8 @@ def test_all_of_it_without_a_call(invoke: Invoke, pub: RunStore, guard: NetworkG
         if r["status"] == "scored" and r["reason"] is not None
     }
     expected = [abs(d) for key, d in first.items() if key in said - zeros]
-    assert zeros and expected
+    assert zeros
+    assert expected
     assert compared["b_error"]["mean"] == pytest.approx(sum(expected) / len(expected))
     text = invoke("compare", "pub@published", "pub@emb").stdout
     assert "same side of 0.75" in text
