@@ -16,20 +16,28 @@ from memprobe.errors import DatasetError
 from memprobe.paradigms import content_checks, design_checks
 from memprobe.paradigms.mentions import mentions, opening, similar_pairs
 from memprobe.paradigms.problems import Problem, Severity
-from memprobe.paradigms.protocol import PLANS, Planned
-from memprobe.paradigms.spec import Episode, in_order
+from memprobe.paradigms.protocol import PLANS, TIERS, Planned
+from memprobe.paradigms.spec import Episode, Session, Spec, in_order
 from memprobe.paradigms.suite import episode_files, load_episode
 
 SIMILAR_OPENINGS = 0.65
 SHORTCUT_BOUND = 0.75
 """Share of current values that a rule without understanding may find."""
 _LONG = 60
-__all__ = ["Problem", "Severity", "check_episode", "check_suite", "validate_suite"]
+__all__ = ["Problem", "Severity", "check_episode", "check_session", "check_suite", "validate_suite"]
 
 
 def check_episode(episode: Episode) -> list[Problem]:
     """All rules of one episode: design, counts, order, times, texts, gold, probes."""
     return [*design_checks.check(episode), *content_checks.check(episode)]
+
+
+def check_session(spec: Spec, index: int, session: Session) -> list[Problem]:
+    """The rules that one session can be held to by itself (`index` from 0 in the episode)."""
+    return [
+        *design_checks.check_session(spec, index, session),
+        *content_checks.check_session(spec, index, session),
+    ]
 
 
 def _openings(episodes: Sequence[Episode]) -> list[Problem]:
@@ -102,6 +110,7 @@ def _shortcuts(name: str, episodes: Sequence[Episode]) -> list[Problem]:
 
 def _planned(plan: dict[str, Planned], episodes: Sequence[Episode]) -> list[Problem]:
     have = {e.id: e.spec for e in episodes}
+    fillers = {e.id: sum(s.session_type.filler for s in e.sessions) for e in episodes}
     domains = in_order(wanted.domain for wanted in plan.values())
     found = []
     for name, wanted in plan.items():
@@ -119,6 +128,11 @@ def _planned(plan: dict[str, Planned], episodes: Sequence[Episode]) -> list[Prob
                     message += f"; {is_} is no domain of the plan ({listed})"
                     fix = f"make it {should}, or check the suite with --plan none"
                 found.append(Problem("error", name, None, "composition", message, fix))
+        # A plan's episodes are of core length; a suite without a plan may have others.
+        if fillers[name] < TIERS["core"]:
+            message = f"{fillers[name]} fillers, an episode of the plan has core length"
+            fix = f"{TIERS['core']} before the perturbation"
+            found.append(Problem("error", name, None, "composition", message, fix))
     for name in sorted(set(have) - set(plan)):
         message, fix = "no episode of the plan", "take it out or give it a planned id"
         found.append(Problem("error", name, None, "composition", message, fix))

@@ -133,38 +133,46 @@ def _trigger(episode: Episode, out: Findings) -> None:
         out.warn("trigger", message, "tell the trigger, or word the gold as it is told", marks[0])
 
 
-def _accidental(episode: Episode, out: Findings) -> None:
-    spec = episode.spec
+def _accidental(spec: Spec, i: int, session: Session, out: Findings) -> None:
     if spec.updates:
         return
-    for i, session in enumerate(episode.sessions):
-        for sentence in update_phrases(spec.new_value, session.text()):
-            report = out.error if session.session_type.perturbs else out.warn
-            message = f"an update phrase near the new value: {sentence[:90]!r}"
-            report("accidental update", message, "negate it or say it otherwise", i)
+    for sentence in update_phrases(spec.new_value, session.text()):
+        report = out.error if session.session_type.perturbs else out.warn
+        message = f"an update phrase near the new value: {sentence[:90]!r}"
+        report("accidental update", message, "negate it or say it otherwise", i)
 
 
-def _labels(episode: Episode, out: Findings) -> None:
-    for i, session in enumerate(episode.sessions):
-        names, words = labels(session.text())
-        for name in names:
-            message = f"the text holds the label {name!r}"
-            out.error("label", message, "nothing in a text tells what a session is for", i)
-        for word in words:
-            message = f"the text holds {word!r}, a word of the design"
-            out.warn("label", message, "use another word if it tells the session's part", i)
+def _labels(i: int, session: Session, out: Findings) -> None:
+    names, words = labels(session.text())
+    for name in names:
+        message = f"the text holds the label {name!r}"
+        out.error("label", message, "nothing in a text tells what a session is for", i)
+    for word in words:
+        message = f"the text holds {word!r}, a word of the design"
+        out.warn("label", message, "use another word if it tells the session's part", i)
+
+
+def _questions(episode: Episode, out: Findings) -> None:
     for probe in episode.probes:
         for name in labels(probe.question)[0]:
             message = f"the question of {probe.probe_type} holds the label {name!r}"
             out.error("label", message, "ask in natural words")
 
 
+def check_session(spec: Spec, index: int, session: Session) -> list[Problem]:
+    """Problems of one session's text."""
+    out = Findings(spec.episode_id)
+    _values(spec, index, session, out)
+    _accidental(spec, index, session, out)
+    _labels(index, session, out)
+    return out.problems
+
+
 def check(episode: Episode) -> list[Problem]:
     """Problems of the texts."""
     out = Findings(episode.id)
     for i, session in enumerate(episode.sessions):
-        _values(episode.spec, i, session, out)
+        out.problems += check_session(episode.spec, i, session)
     _trigger(episode, out)
-    _accidental(episode, out)
-    _labels(episode, out)
+    _questions(episode, out)
     return out.problems

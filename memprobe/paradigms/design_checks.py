@@ -12,9 +12,10 @@ from memprobe.paradigms.protocol import (
     INTERLEAVED,
     POST_FILLERS,
     POST_TYPES,
-    PRE_FILLERS,
     RULES,
+    TIERS,
     USER_TURNS,
+    filler_counts,
     spec_probes,
 )
 from memprobe.paradigms.spec import (
@@ -124,11 +125,13 @@ def _order(episode: Episode, out: Findings) -> None:
         late = max(i for i, t in enumerate(types) if t is SessionType.ENCODING)
         out.error("order", "an encoding stands after a filler", "put encodings first", late)
     before = Counter(t for t in types[: marks[0]] if t.filler)
-    for kind, n in PRE_FILLERS.items():
+    lengths = {n: tier for tier, n in TIERS.items()}
+    fillers = filler_counts(lengths.get(before.total(), "core"))
+    for kind, n in fillers.items():
         if before[kind] != n:
             fix = f"exactly {n} before the perturbation"
             out.error("count", f"{before[kind]} {kind} before the perturbation", fix)
-    for kind in set(before) - set(PRE_FILLERS):
+    for kind in set(before) - set(fillers):
         out.error("count", f"{before[kind]} {kind} before the perturbation", "move it after")
     if spec.split:
         _between(types, marks, out)
@@ -243,6 +246,13 @@ def _answer(spec: Spec, name: ProbeType, answer: str, out: Findings) -> None:
     for value in must:
         if not mentions(value, answer):
             out.error("gold", f"{name}: gold_answer does not name {value!r}", "name it")
+
+
+def check_session(spec: Spec, index: int, session: Session) -> list[Problem]:
+    """Problems of one session's messages: who speaks, in turn, how often."""
+    out = Findings(spec.episode_id)
+    _turns(spec, index, session, out)
+    return out.problems
 
 
 def check(episode: Episode) -> list[Problem]:

@@ -13,12 +13,13 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from memprobe.errors import DatasetError
-from memprobe.paradigms.protocol import PRE_FILLERS, RULES, spec_probes
+from memprobe.paradigms.protocol import RULES, Tier, filler_counts, spec_probes
 from memprobe.paradigms.spec import (
     Condition,
     ConflictGold,
     ConflictStatus,
     Domain,
+    EpisodeId,
     Gold,
     Paradigm,
     Probe,
@@ -31,8 +32,6 @@ from memprobe.paradigms.spec import (
 )
 from memprobe.types import Frozen
 
-Tier = Literal["short", "core", "long"]
-_PRE: dict[Tier, int] = {"short": 8, "core": 15, "long": 25}
 _POST: dict[Tier, int] = {"short": 2, "core": 2, "long": 3}
 _WORDS = 3
 _LABELS: dict[SourceType, str] = {
@@ -66,7 +65,7 @@ class MiniSpec(Frozen):
     temporal gold is always structured.
     """
 
-    episode_id: Text
+    episode_id: EpisodeId
     paradigm: Paradigm
     condition: Condition
     domain: Domain
@@ -177,15 +176,6 @@ def _gold(mini: MiniSpec, old: str, new: str) -> Gold:
     )
 
 
-def filler_counts(tier: Tier) -> dict[SessionType, int]:
-    """Fillers before the perturbation: 40 % weakly related, 27 % near misses, 20 % confusable,
-    decoys for the rest."""
-    total = _PRE[tier]
-    weak, near, conf = round(total * 0.4), round(total * 0.27), round(total * 0.2)
-    kinds = tuple(PRE_FILLERS)
-    return dict(zip(kinds, (weak, near, conf, total - weak - near - conf), strict=True))
-
-
 def _sessions(mini: MiniSpec, fact: FactType, spec: Spec) -> list[PlannedSession]:
     contexts = (*mini.encoding_contexts, *fact.encoding_contexts)
     planned = [
@@ -277,9 +267,7 @@ def expand(mini: MiniSpec, domain: DomainConfig) -> Blueprint:
     """
     rule = RULES[mini.condition]
     if mini.domain != domain.domain:
-        raise DatasetError(
-            f"{mini.episode_id}: domain: {mini.domain}, but the domain's file is of {domain.domain}"
-        )
+        raise DatasetError(f"{mini.episode_id}: domain: {mini.domain}, not {domain.domain}")
     if rule.paradigm is not mini.paradigm:
         raise DatasetError(f"{mini.episode_id}: condition: {mini.condition} is of {rule.paradigm}")
     if mini.split and rule.status is not None:

@@ -6,6 +6,7 @@ Source: the published description of the stability-plasticity suite.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from memprobe.paradigms.spec import (
     Condition,
@@ -99,13 +100,26 @@ RULES: dict[Condition, Rule] = {
     Condition.DIRECT_WEAK: _preserve(_REC),
 }
 
-PRE_FILLERS: dict[SessionType, int] = {
-    SessionType.WEAKLY_RELATED: 6,
-    SessionType.NEAR_MISS: 4,
-    SessionType.CONFUSABLE: 3,
-    SessionType.DECOY: 2,
-}
-"""The 15 fillers between the encodings and the perturbation (core length)."""
+Tier = Literal["short", "core", "long"]
+TIERS: dict[Tier, int] = {"short": 8, "core": 15, "long": 25}
+"""Fillers between the encodings and the perturbation, by length."""
+
+
+def filler_counts(tier: Tier) -> dict[SessionType, int]:
+    """Fillers before the perturbation: 40 % weakly related, 27 % near misses, 20 % confusable,
+    decoys for the rest."""
+    total = TIERS[tier]
+    weak, near, conf = round(total * 0.4), round(total * 0.27), round(total * 0.2)
+    return {
+        SessionType.WEAKLY_RELATED: weak,
+        SessionType.NEAR_MISS: near,
+        SessionType.CONFUSABLE: conf,
+        SessionType.DECOY: total - weak - near - conf,
+    }
+
+
+PRE_FILLERS = filler_counts("core")
+"""The 15 fillers of an episode of core length: 6, 4, 3, 2."""
 
 POST_FILLERS = (2, 4)
 INTERLEAVED = (1, 2)

@@ -17,6 +17,8 @@ from pydantic_core import CoreSchema, core_schema
 from memprobe.types import Frozen
 
 Text = Annotated[str, Field(min_length=1)]
+EpisodeId = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]*$")]
+"""Safe as a file's name."""
 
 
 class Paradigm(StrEnum):
@@ -203,7 +205,7 @@ class Perturbation(Frozen):
 class Spec(Frozen):
     """One episode's latent specification: the fact, its two values, and the design."""
 
-    episode_id: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]*$")]
+    episode_id: EpisodeId
     group_id: Text
     group_design: Literal["paired", "triplet", "quad", "standalone"]
     paradigm: Paradigm

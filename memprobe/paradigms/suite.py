@@ -79,6 +79,19 @@ def make_suite(name: str, episodes: list[Episode]) -> Suite:
     return Suite(name=name, episodes=ordered, digest=suite_digest(ordered))
 
 
+def spread(episodes: tuple[Episode, ...]) -> list[Episode]:
+    """Episodes in an order whose every beginning is spread over paradigms and directions."""
+    groups: dict[tuple[Paradigm, bool], list[Episode]] = {}
+    for episode in sorted(episodes, key=lambda e: e.id):
+        groups.setdefault((episode.spec.paradigm, episode.spec.updates), []).append(episode)
+    paradigms = list(Paradigm)
+    # Two episodes already are one of each direction, four one of each paradigm.
+    turns = [(p, (i + n) % 2 == 0) for n in (0, 1) for i, p in enumerate(paradigms)]
+    longest = max((len(group) for group in groups.values()), default=0)
+    rows = [[groups.get(turn, [])[i : i + 1] for turn in turns] for i in range(longest)]
+    return [episode for row in rows for cell in row for episode in cell]
+
+
 def load_suite(folder: Path) -> Suite:
     """Read `folder/*.json`; raises `DatasetError` for the first file that cannot be used."""
     return make_suite(folder.name, [load_episode(path) for path in episode_files(folder)])
@@ -116,7 +129,7 @@ class Composition:
 
 
 def composition(episodes: tuple[Episode, ...]) -> Composition:
-    """Counts by paradigm, condition and domain (see `spec.in_order`); probes and sessions by type."""
+    """Counts by paradigm, condition and domain; probes and sessions by type."""
     cells = Counter((e.spec.paradigm, e.spec.condition, e.spec.domain) for e in episodes)
     split = Counter((e.spec.paradigm, e.spec.condition) for e in episodes if e.spec.split)
     domains = in_order(e.spec.domain for e in episodes)
