@@ -35,6 +35,14 @@ BUILT_IN: dict[str, str] = {
     "amem": "adapters.memory.amem:AMem",
     "mem0": "adapters.memory.mem0:Mem0",
     "memt": "adapters.memory.memt:MemT",
+    "full_context": "adapters.memory.sessions:FullContext",
+    "naive_rag": "adapters.memory.sessions:NaiveRag",
+    "time_aware_rag": "adapters.memory.sessions:TimeAwareRag",
+    "recency": "adapters.memory.sessions:Recency",
+    "oracle_rag": "adapters.memory.sessions:OracleRag",
+    "latest_value": "adapters.memory.sessions:LatestValue",
+    "always_update": "adapters.memory.sessions:AlwaysUpdate",
+    "always_preserve": "adapters.memory.sessions:AlwaysPreserve",
 }
 """Name and `module:Class` of each system that comes with MemProbe."""
 

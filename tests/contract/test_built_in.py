@@ -8,6 +8,7 @@ import pytest_asyncio
 
 from adapters.memory.contract import CHECKS, NO_NETWORK, check_spec
 from adapters.memory.registry import BUILT_IN
+from adapters.memory.sessions import BASELINES
 from adapters.models.minilm import MiniLM
 from tests.contract.support import ROOT, failed, run_checks
 
@@ -20,7 +21,7 @@ async def embedder() -> AsyncIterator[MiniLM]:
 
 
 @pytest.mark.asyncio(loop_scope="module")
-@pytest.mark.parametrize("name", ["nomem", "longctx_full", "rag"])
+@pytest.mark.parametrize("name", ["nomem", "longctx_full", "rag", *BASELINES])
 async def test_built_in_holds_the_contract(name: str, embedder: MiniLM, tmp_path: Path) -> None:
     assert name in BUILT_IN
     results = await check_spec(name, embedder, workdir=tmp_path)

@@ -77,7 +77,9 @@ async def event_time(bench: Bench) -> None:
         marker("time", 2): datetime(2024, 2, 29, 23, 59, 59, tzinfo=zone),
     }
     for number, (word, moment) in enumerate(moments.items(), 1):
-        await store.write(message(f"The code of my bike is {word}.", number=number, at=moment))
+        # A session each: where a session is one item, its messages have one time.
+        text = f"The code of my bike is {word}."
+        await store.write(message(text, number=number, at=moment, session=f"s{number:04d}"))
     for word, moment in moments.items():
         items = await bench.find(store, word)
         if not items:
@@ -105,7 +107,8 @@ async def duplicates(bench: Bench) -> None:
     store = await bench.open("duplicates")
     word = marker("twin")
     for number in range(1, 4):
-        await store.write(message(f"My gate code is {word}.", number=number))
+        text = f"My gate code is {word}."
+        await store.write(message(text, number=number, session=f"s{number:04d}"))
     items = await bench.find(store, word)
     wanted: tuple[int, ...] = (1,) if bench.can.deduplicates else (3,)
     if not bench.can.verbatim:
