@@ -27,6 +27,12 @@ class Result:
     probe_type: ProbeType
     expected: Expected
     score: Score
+    epoch: int = 1
+
+    @property
+    def slot(self) -> tuple[str, int, ProbeType]:
+        """Which question of which repetition it answers."""
+        return (self.episode, self.epoch, self.probe_type)
 
     @property
     def right(self) -> bool:
@@ -132,6 +138,18 @@ def source_fidelity(results: Iterable[Result]) -> Rate:
     )
 
 
+MEMBERS: dict[str, Callable[[Result], bool]] = {
+    "accuracy": lambda r: True,
+    "plasticity": lambda r: r.expected is Expected.UPDATE,
+    "stability": lambda r: r.expected is Expected.PRESERVE,
+    "historical": lambda r: r.probe_type is ProbeType.PREVIOUS,
+    "temporal": lambda r: r.probe_type is ProbeType.TEMPORAL,
+    "split": lambda r: r.split,
+    "non_split": lambda r: not r.split,
+}
+"""The probes that each accuracy is over."""
+
+
 def _difference(first: Rate, second: Rate) -> Figure:
     a, b = first.value, second.value
     return Figure(None if a is None or b is None else a - b, (first.n, second.n))
@@ -148,12 +166,11 @@ def harmonic(first: Rate, second: Rate) -> Figure:
 def summarise(results: Sequence[Result]) -> Summary:
     """All metrics over results of one system."""
 
-    def over(keep: Callable[[Result], bool]) -> Rate:
-        return accuracy(r for r in results if keep(r))
+    def over(metric: str) -> Rate:
+        return accuracy(r for r in results if MEMBERS[metric](r))
 
-    plasticity = over(lambda r: r.expected is Expected.UPDATE)
-    stability = over(lambda r: r.expected is Expected.PRESERVE)
-    split, whole = over(lambda r: r.split), over(lambda r: not r.split)
+    plasticity, stability = over("plasticity"), over("stability")
+    split, whole = over("split"), over("non_split")
     scored = _scored(results)
     return Summary(
         accuracy=accuracy(results),
@@ -163,9 +180,9 @@ def summarise(results: Sequence[Result]) -> Summary:
         under_update=plasticity.complement(),
         over_update=stability.complement(),
         sp_balance=harmonic(plasticity, stability),
-        historical=over(lambda r: r.probe_type is ProbeType.PREVIOUS),
+        historical=over("historical"),
         source_fidelity=source_fidelity(results),
-        temporal=over(lambda r: r.probe_type is ProbeType.TEMPORAL),
+        temporal=over("temporal"),
         split=split,
         non_split=whole,
         split_delta=_difference(split, whole),
@@ -198,13 +215,13 @@ def by_paradigm_and_probe(results: Sequence[Result]) -> dict[tuple[Paradigm, Pro
 def in_common(first: Sequence[Result], second: Sequence[Result]) -> Mapping[str, list[Result]]:
     """The results of both over the probes that both have a verdict on, as `first`, `second`."""
 
-    def keys(results: Sequence[Result]) -> set[tuple[str, ProbeType]]:
-        return {(r.episode, r.probe_type) for r in _scored(results)}
+    def keys(results: Sequence[Result]) -> set[tuple[str, int, ProbeType]]:
+        return {r.slot for r in _scored(results)}
 
     both = keys(first) & keys(second)
     return {
-        "first": [r for r in first if (r.episode, r.probe_type) in both],
-        "second": [r for r in second if (r.episode, r.probe_type) in both],
+        "first": [r for r in first if r.slot in both],
+        "second": [r for r in second if r.slot in both],
     }
 
 

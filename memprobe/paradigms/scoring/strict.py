@@ -105,13 +105,14 @@ def _value(key: Key, answer: Answer | None, text: str) -> Score:
 
 def _change(key: Key, answer: Answer | None, text: str) -> Score:
     gold = key.gold.lower().startswith("yes")
-    said = answer["changed"] if answer is not None else _says_changed(text.lower())
+    said = answer["changed"] if answer is not None else says_changed(text.lower())
     hit = said is gold
     why = f"says changed={said}, gold {gold}"
     return Score(Match.CORRECT if hit else Match.INCORRECT, why, {"changed": hit})
 
 
-def _says_changed(text: str) -> bool | None:
+def says_changed(text: str) -> bool | None:
+    """Whether a text in lower case affirms a change; None when it tells neither."""
     first = re.match(r"\W*(yes|no)\b", text)
     if first:
         return first.group(1) == "yes"
@@ -128,7 +129,7 @@ def _temporal(key: Key, answer: Answer | None, text: str) -> Score:
         told = f"{text_field(answer, 'trigger')} {text_field(answer, 'reason')}"
         has_trigger = text_field(answer, "trigger").strip().lower() not in _NOTHING
     else:
-        changed = _says_changed(text.lower()) is True
+        changed = says_changed(text.lower()) is True
         direction = changed and named((new, key.new), text)
         told, has_trigger = text, changed
     if not changed:
@@ -136,7 +137,7 @@ def _temporal(key: Key, answer: Answer | None, text: str) -> Score:
     if key.temporal is None:
         parts = {"direction": direction, "trigger_given": has_trigger}
         return Score(_two(direction, direction and has_trigger), "no structured gold", parts)
-    trigger = _shares_trigger(key, told)
+    trigger = shares_trigger(key, told)
     parts = {"direction": direction, "trigger": trigger}
     if answer is not None:
         parts["old_value"] = named((key.temporal.old, key.initial), text_field(answer, "old_value"))
@@ -144,7 +145,8 @@ def _temporal(key: Key, answer: Answer | None, text: str) -> Score:
     return Score(_two(direction, trigger), why, parts)
 
 
-def _shares_trigger(key: Key, told: str) -> bool:
+def shares_trigger(key: Key, told: str) -> bool:
+    """Whether a text holds enough of a structured gold's trigger."""
     assert key.temporal is not None
     gold = content_stems(key.temporal.trigger)
     own = content_stems(f"{key.initial} {key.new} user")
@@ -176,7 +178,7 @@ def _words(text: str, words: tuple[str, ...]) -> bool:
     return any(re.search(rf"\b(?:{w}){ends[len(w) <= 4]}", text) for w in words)
 
 
-def _told_sources(key: Key, text: str) -> set[str]:
+def told_sources(key: Key, text: str) -> set[str]:
     """The source classes that a free text tells of, by the word lists and the gold's label."""
     found = {name for name, words in cues.CONFLICT_SOURCES.items() if _words(text, words)}
     if _words(text, _USER_WORDS):
@@ -192,7 +194,7 @@ def _source(key: Key, answer: Answer | None, text: str) -> Score:
     if answer is None:
         if key.gold.casefold() in text.casefold():
             return Score(Match.CORRECT, "free text: the gold text", {"source": True})
-        told = _told_sources(key, text.lower())
+        told = told_sources(key, text.lower())
         right = bool(told & allowed)
         # What the user said of a value is no second source, nor is what an update replaced.
         rivals = set() if _is_update(key) else told - allowed - {"user"}
@@ -252,7 +254,7 @@ def _conflict_words(key: Key, gold: ConflictKey, text: str) -> dict[str, bool]:
     return {
         "value": named((gold.value, key.new), text, (gold.remains,))
         and _says_any(text) is not False,
-        "source": bool(_told_sources(key, low) & allowed_sources(key)),
+        "source": bool(told_sources(key, low) & allowed_sources(key)),
         "status": _words(low, cues.CONFLICT_STATUS[gold.status]),
         "applicability": named((gold.remains,), text) or _words(low, cues.NOT_APPLIED),
     }

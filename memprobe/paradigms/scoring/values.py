@@ -115,12 +115,15 @@ def _denied(text: Sequence[str], at: int) -> bool:
     return before in _DENIES or (before == "of" and at > 1 and text[at - 2] == "instead")
 
 
-def named(values: Sequence[str], text: str, others: Sequence[str] = ()) -> bool:
+def named(
+    values: Sequence[str], text: str, others: Sequence[str] = (), *, ruled_out: bool = False
+) -> bool:
     """Whether a text names one of the values as whole tokens.
 
     An occurrence inside a longer value of `others` does not count: `Max` is not
     named by `HBO Max` when that is another value of the fact. One that is ruled out
-    by the word before it does not count either: `no longer X`, `not X`, `instead of X`.
+    by the word before it does not count either: `no longer X`, `not X`, `instead of X`;
+    with `ruled_out` it does, as for an item that tells what a value once was.
     """
     words = tokens(text)
     longer = [span for other in others for span in _spans(tokens(other), words)]
@@ -130,7 +133,7 @@ def named(values: Sequence[str], text: str, others: Sequence[str] = ()) -> bool:
             return True
         for lo, hi in _spans(wanted, words):
             inside = any(a <= lo and hi <= b and b - a > hi - lo for a, b in longer)
-            if not inside and not _denied(words, lo):
+            if not inside and (ruled_out or not _denied(words, lo)):
                 return True
     return False
 
