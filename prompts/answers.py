@@ -4,28 +4,18 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StrictBool, field_validator
+from pydantic import Field, StrictBool, field_validator
 
 from memprobe.types import FeedbackType
-
-
-class Answer(BaseModel):
-    """Base of the answers: extra keys are ignored, since models like to add some."""
-
-    model_config = ConfigDict(frozen=True, extra="ignore")
-
+from prompts.base import Answer as Answer
+from prompts.base import Visible as Visible
+from prompts.probe_answers import ChangeAnswer as ChangeAnswer
+from prompts.probe_answers import ConflictAnswer as ConflictAnswer
+from prompts.probe_answers import SourceAnswer as SourceAnswer
+from prompts.probe_answers import TemporalAnswer as TemporalAnswer
+from prompts.probe_answers import ValueAnswer as ValueAnswer
 
 JUDGE_SCALE = (0.0, 0.25, 0.5, 0.75, 1.0)
-
-
-def _visible(text: str) -> str:
-    if not any(char.isprintable() and not char.isspace() for char in text):
-        raise ValueError("the text is blank")
-    return text
-
-
-Visible = Annotated[str, AfterValidator(_visible)]
-"""A text that shows something: a blank one is no answer, and no "unknown" either."""
 
 
 class Feedback(Answer):
