@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from memprobe.errors import BudgetExceeded, CallFailed, MissingPrerequisite
+from memprobe.errors import BudgetExceeded, CallFailed, MemProbeError, MissingPrerequisite
 from memprobe.outcomes import Reason
 from memprobe.systems import ModelAccess
 
@@ -81,6 +81,23 @@ class DoorClient:
         client, self._client = self._client, None
         if client is not None:
             await client.close()
+
+
+class HeldLine:
+    """A model line whose other end is in another process (`memprobe.systems.ModelLine`)."""
+
+    def __init__(self, access: ModelAccess) -> None:
+        self.access = access
+
+    def begin(self, item: str) -> None:
+        """The other end has said so."""
+
+    def failure(self) -> MemProbeError | None:
+        """The other end hears of it."""
+        return None
+
+    def close(self) -> None:
+        """The other end does."""
 
 
 def failure_of(error: openai.APIStatusError) -> CallFailed:

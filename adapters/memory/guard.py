@@ -19,6 +19,7 @@ from typing import TypeVar
 
 from pydantic import JsonValue, ValidationError
 
+from adapters.memory.isolated import Isolated
 from memprobe.dataset import explain
 from memprobe.errors import (
     AdapterContractError,
@@ -190,8 +191,10 @@ class Guard:
             raise AdapterError(f"{self._name}: the store was given up: {self._abandoned}")
 
     async def open(self, scope: Scope) -> None:
-        """As the port says."""
+        """As the port says. Waiting for a process of its own is not the system's time."""
         self._abandoned = None
+        if isinstance(self._system, Isolated):
+            await self._system.admit()
         await self._asking("open", "open", lambda: self._system.open(scope))
 
     async def write(self, event: Event) -> None:

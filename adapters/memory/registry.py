@@ -16,6 +16,7 @@ from pydantic import JsonValue
 
 from adapters.memory import external
 from adapters.memory.guard import Guard
+from adapters.memory.isolated import Isolated, Pool
 from memprobe.errors import (
     AdapterContractError,
     AdapterError,
@@ -93,6 +94,8 @@ class Registry:
     that they need a language model. `names` are resolved at once, so that the
     slug of a `file.py:Class` is known before it is first asked for. `options` are
     the systems' own, by system. `guarded` puts every store behind a `Guard`.
+    A system whose card says `process="own"` lives in a child (`isolated`); with
+    `own_processes=False` it does not, as in that child itself. `close` ends them.
     """
 
     def __init__(
@@ -104,12 +107,15 @@ class Registry:
         names: Sequence[str] = (),
         options: Mapping[str, Mapping[str, JsonValue]] | None = None,
         guarded: bool = False,
+        own_processes: bool = True,
     ) -> None:
         self._embedder = embedder
         self._protocol = protocol
         self._lines = lines
         self._options = dict(options or {})
         self._guarded = guarded
+        self._own_processes = own_processes
+        self._pool: Pool | None = None
         self._plugins = external.plugins()
         self._entries: dict[str, _Entry] = {}
         self._by_slug: dict[str, str] = {}
@@ -166,10 +172,26 @@ class Registry:
             models=line.access if line else None,
             options=entry.options,
         )
-        store = external.construct(entry.cls, services, card.origin)
+        store: MemorySystem
+        if card.process == "own" and self._own_processes:
+            self._pool = self._pool or Pool()
+            store = Isolated(
+                self._by_slug.get(name, name),
+                card,
+                services,
+                self._pool,
+                reusable=bool(getattr(entry.cls, "reusable", True)),
+            )
+        else:
+            store = external.construct(entry.cls, services, card.origin)
         if not self._guarded:
             return store
         return Guard(store, card, line=line, protocol=self._protocol)
+
+    def close(self) -> None:
+        """End the processes of the systems that have their own; safe to call twice."""
+        if self._pool is not None:
+            self._pool.close()
 
     def check_options(self) -> None:
         """Raises `UsageError` when options are given for a system that nobody asked for."""

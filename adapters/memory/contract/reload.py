@@ -12,29 +12,13 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from adapters.memory.calls import HeldLine
 from adapters.memory.contract.network import NetworkGuard
 from adapters.memory.contract.persistence import summary
 from adapters.memory.registry import Registry
 from adapters.models.minilm import MiniLM
-from memprobe.errors import MemProbeError
 from memprobe.systems import ModelAccess
 from memprobe.types import Protocol, Scope
-
-
-class _Line:
-    """A line whose other end is in the process that gave the order."""
-
-    def __init__(self, access: ModelAccess) -> None:
-        self.access = access
-
-    def begin(self, item: str) -> None:
-        return None
-
-    def failure(self) -> MemProbeError | None:
-        return None
-
-    def close(self) -> None:
-        return None
 
 
 async def reload(order: dict[str, Any]) -> dict[str, Any]:
@@ -43,7 +27,7 @@ async def reload(order: dict[str, Any]) -> dict[str, Any]:
     registry = Registry(
         MiniLM(),
         Protocol(order["protocol"]),
-        (lambda *_: _Line(ModelAccess(**models))) if models else None,
+        (lambda *_: HeldLine(ModelAccess(**models))) if models else None,
         names=[order["spec"]],
         options=order["options"],
     )
@@ -56,6 +40,7 @@ async def reload(order: dict[str, Any]) -> dict[str, Any]:
             found = len(await store.search(order["query"], 3)) if order["query"] else 0
         finally:
             await store.close()
+            registry.close()
     return {"dump": dump, "found": found, "attempts": guard.attempts}
 
 

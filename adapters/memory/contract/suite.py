@@ -180,17 +180,21 @@ async def check_spec(
     missing = lacks(card, models is not None)
     if missing is not None:
         raise MissingPrerequisite(missing)
-    return await check_system(
-        lambda: working.create(spec, "contract", "check"),
-        card,
-        workdir=workdir,
-        spec=spec,
-        ks=ks,
-        items=items,
-        protocol=protocol,
-        models=models,
-        broken=lambda: failing.create(spec, "contract", "check"),
-        options=(options or {}).get(card.name, {}),
-        time_limit=time_limit,
-        on_result=on_result,
-    )
+    try:
+        return await check_system(
+            lambda: working.create(spec, "contract", "check"),
+            card,
+            workdir=workdir,
+            spec=spec,
+            ks=ks,
+            items=items,
+            protocol=protocol,
+            models=models,
+            broken=lambda: failing.create(spec, "contract", "check"),
+            options=(options or {}).get(card.name, {}),
+            time_limit=time_limit,
+            on_result=on_result,
+        )
+    finally:
+        for each in (working, failing):
+            await asyncio.to_thread(each.close)
