@@ -51,6 +51,10 @@ class VectorIndex:
         """The indexed text; raises `KeyError`."""
         return self._texts[row_id]
 
+    def row(self, row_id: str) -> Vectors:
+        """The indexed text's unit vector, shape (dimensions,); raises `KeyError`."""
+        return self._rows[row_id]
+
     async def embed(self, texts: Sequence[str]) -> list[Vectors]:
         """Unit vectors, each of shape (dimensions,)."""
         return [np.asarray(v, dtype=np.float32) for v in await self._embedder.encode(texts)]
