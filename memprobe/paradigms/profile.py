@@ -110,8 +110,8 @@ class Profile(Frozen):
     unsaid: tuple[str, ...]
 
 
-Diagnosed = tuple[int, Failure, Side]
-"""A wrong answer: the place of its episode in the tally, its failure and side."""
+Diagnosed = tuple[int, Failure, Side | None]
+"""A wrong answer: the place of its episode in the tally, its failure and (where known) side."""
 
 
 def number(value: float | None) -> str:
