@@ -105,7 +105,7 @@ def through_prefect(config: Any, settings: Any) -> dict[str, Any]:
         from flows import recovery  # noqa: F401  Prefect is imported before the clock starts
 
         wall, cpu = time.perf_counter(), time.process_time()
-        result = launch.run_recovery(config, settings, progress.Progress())
+        result = launch.run_suite(config, settings, progress.Progress())
         wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
     lengths = chain_lengths(RunStore.open(result.location))
     return _figures(wall, cpu, result.new_calls, lengths)

@@ -40,11 +40,11 @@ def fake_server(latency: float = 0.0) -> Iterator[str]:
 
 async def conduct_plainly(run: Any) -> None:
     """All stages of an opened run in the flow's own order, without Prefect's engine."""
-    from flows.conductor import Conductor
+    from flows.recovery_units import RecoveryConductor
     from memprobe.errors import MemProbeError
     from tasks.inputs import store_inputs
 
-    class Plain(Conductor):
+    class Plain(RecoveryConductor):
         async def _through_prefect(
             self, unit: Any, mark: str, job: Any, arguments: dict[str, Any], **_: Any
         ) -> None:

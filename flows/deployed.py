@@ -10,12 +10,13 @@ from __future__ import annotations
 import sys
 from pathlib import PureWindowsPath
 
+from flows.paradigms import paradigms
 from flows.part import memprobe_part
 from flows.recovery import memprobe
 from flows.sweep import sweep
 from flows.up import ensure_pools
 
-__all__ = ["memprobe", "memprobe_part", "sweep"]
+__all__ = ["memprobe", "memprobe_part", "paradigms", "sweep"]
 
 
 def deploying(arguments: list[str]) -> bool:

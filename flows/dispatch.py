@@ -83,7 +83,7 @@ class Dispatcher:
         self._poll_s = poll_s
 
     async def perform(
-        self, run: Runtime, system: str, ready: Callable[[], Awaitable[Any]]
+        self, run: Runtime[Any], system: str, ready: Callable[[], Awaitable[Any]]
     ) -> Account:
         """Have a system's part done once `ready()` ends; tells what went wrong, raises nothing."""
         name = f"memprobe-part/{self._kinds[system]}"
@@ -107,7 +107,7 @@ class Dispatcher:
             text = f"{system}: {error}"
             return Account(failures=(text,), failed=text)
 
-    async def _start(self, run: Runtime, system: str, name: str) -> FlowRun:
+    async def _start(self, run: Runtime[Any], system: str, name: str) -> FlowRun:
         manifest = run.context.store.manifest
         parent = self._parent
         return await arun_deployment(

@@ -48,8 +48,10 @@ def _flow_result(config: RunConfig, settings: Settings) -> RunResult:
     # Prefect reads its settings when it is imported, so this comes after the server.
     from prefect.exceptions import TerminationSignal
 
+    from flows.paradigms import paradigms
     from flows.recovery import memprobe
 
+    suite_flow: Any = memprobe if config.suite == "recovery" else paradigms
     logging.getLogger("prefect").setLevel(logging.WARNING)
     if not settings.debug:
         # Failures end in the result; Prefect's own account of them is a traceback each.
@@ -64,7 +66,7 @@ def _flow_result(config: RunConfig, settings: Settings) -> RunResult:
         loop = asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGINT, main.cancel)
         loop.add_signal_handler(signal.SIGTERM, main.cancel)
-        state = await memprobe(
+        state = await suite_flow(
             run=config.name,
             config=config.model_dump(mode="json"),
             places=places,
@@ -96,7 +98,7 @@ def _warm(config: RunConfig) -> None:
             load_litellm()
 
 
-def run_recovery(config: RunConfig, settings: Settings, progress: Progress) -> RunResult:
+def run_suite(config: RunConfig, settings: Settings, progress: Progress) -> RunResult:
     """Bring a run to its end, or go on with it where it stopped.
 
     Raises `KeyboardInterrupt` on Ctrl-C or SIGTERM after the state is saved.

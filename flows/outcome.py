@@ -8,16 +8,35 @@ from typing import Any
 from flows.runtime import Runtime
 from flows.units import partial_units
 from memprobe.outcomes import Reason
-from memprobe.types import AccessMode
+from memprobe.types import AccessMode, SuiteName
 from storage.catalog import catalog_path, query
 from storage.manifest import RunStatus
 from storage.runs import RunStore
 from tasks import chunked
 
-MEASURED = ("episodes", "verdicts", "attributions", "oracle_verdicts")
+MEASURED: dict[SuiteName, tuple[str, ...]] = {
+    "recovery": ("episodes", "verdicts", "attributions", "oracle_verdicts"),
+    "paradigms": ("ingests", "answers"),
+}
 """Tables whose unscored items count against the error threshold."""
-BESIDE = ("preference_scores", "judge_checks")
+BESIDE: dict[SuiteName, tuple[str, ...]] = {
+    "recovery": ("preference_scores", "judge_checks"),
+    "paradigms": (),
+}
 """Tables whose unscored items are counted and shown only."""
+
+
+STAGES = {
+    "rollout": "episodes",
+    "recover": "verdicts",
+    "attribute": "attributions",
+    "oracle": "oracle_verdicts",
+    "preference": "preference_scores",
+    "judge_check": "judge_checks",
+    "recover_chunked": "verdicts",
+    "attribute_chunked": "attributions",
+}
+"""The table behind a stage of the view `unscored_summary`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,10 +77,12 @@ def unscored_counts(store: RunStore) -> tuple[dict[str, int], float]:
     Nor is a store that the whole reading overflows where the run reads it in parts,
     too: whether those could be scored is counted with their own rows.
     """
-    beside = chunked.wanted(store.manifest.config)
+    config = store.manifest.config
+    beside = chunked.wanted(config)
+    measured = MEASURED[config.suite]
     counts: dict[str, int] = {}
     bad = total = 0
-    for table in (*MEASURED, *BESIDE):
+    for table in (*measured, *BESIDE[config.suite]):
         scanned = store.scan(table)
         names = [
             n for n in ("status", "reason", "layer", "access_mode") if n in scanned.schema.names
@@ -75,8 +96,8 @@ def unscored_counts(store: RunStore) -> tuple[dict[str, int], float]:
                 and row.get("access_mode") == AccessMode.DUMP_ALL.value
             )
             failed = status == "unscored" and not excused
-            total += table in MEASURED
-            bad += failed and table in MEASURED
+            total += table in measured
+            bad += failed and table in measured
             if status == "unscored":
                 key = f"{table}/{reason}"
                 counts[key] = counts.get(key, 0) + 1
@@ -85,26 +106,28 @@ def unscored_counts(store: RunStore) -> tuple[dict[str, int], float]:
 
 def unscored_examples(store: RunStore) -> dict[str, str]:
     """The commonest detail of unscored items by "table/reason"; keys without one are left out."""
-    tables = {
-        "rollout": "episodes",
-        "recover": "verdicts",
-        "attribute": "attributions",
-        "oracle": "oracle_verdicts",
-        "preference": "preference_scores",
-        "judge_check": "judge_checks",
-        "recover_chunked": "verdicts",
-        "attribute_chunked": "attributions",
-    }
+    if store.manifest.config.suite == "recovery":
+        found = query(
+            store,
+            "select stage, reason, arg_max(example, n) as example from unscored_summary "
+            "where example is not null group by all order by stage desc",
+        )
+        return {f"{STAGES[stage]}/{reason}": example for stage, reason, example in found.rows}
+    each = " union all ".join(
+        f"select '{table}' as item, reason, detail from {table} where status = 'unscored'"
+        for table in MEASURED["paradigms"]
+    )
     found = query(
         store,
-        "select stage, reason, arg_max(example, n) as example from unscored_summary "
-        "where example is not null group by all order by stage desc",
+        f"with gone as ({each}), counted as (select item, reason, detail, count(*) as n from gone "
+        "where detail is not null group by all) "
+        "select item, reason, arg_max(detail, (n, detail)) from counted group by all order by all",
     )
-    return {f"{tables[stage]}/{reason}": example for stage, reason, example in found.rows}
+    return {f"{item}/{reason}": example for item, reason, example in found.rows}
 
 
 def result_of(
-    run: Runtime,
+    run: Runtime[Any],
     status: RunStatus,
     units: tuple[int, int],
     *,
@@ -136,13 +159,29 @@ def result_of(
 
 
 def summary_of(store: RunStore) -> list[dict[str, Any]]:
-    """The rows of `recovery_summary`; what was read in parts has the access mode `chunked`."""
+    """The rows of the suite's summary view.
+
+    Of recovery `recovery_summary`, where what was read in parts has the access mode
+    `chunked`; of paradigms `probe_summary` by the scorer of the run's protocol.
+    """
+    config = store.manifest.config
+    if config.suite == "paradigms":
+        found = query(
+            store,
+            "select * from probe_summary where layer = 'base' "
+            f"and scorer = '{config.protocol.value}'",
+        )
+        return sorted(found.dicts(), key=_place)
     rows = query(store, "select * from recovery_summary").dicts()
-    if chunked.wanted(store.manifest.config):
+    if chunked.wanted(config):
         layer = query(
             store,
             "select * exclude (layer) replace (layer as access_mode) "
             f"from recovery_summary_layers where layer = '{chunked.LAYER}'",
         )
         rows += layer.dicts()
-    return sorted(rows, key=lambda row: (row["system"], row["access_mode"], row["k"] or 0))
+    return sorted(rows, key=_place)
+
+
+def _place(row: dict[str, Any]) -> tuple[str, str, int]:
+    return row["system"], row["access_mode"], row["k"] or 0

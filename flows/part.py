@@ -14,34 +14,13 @@ from prefect.runtime import flow_run
 from prefect.states import Completed, Failed
 
 from flows.accounts import Account, write_account
-from flows.conductor import Conductor
 from flows.dask_units import units_of
 from flows.runtime import Runtime, opened_part, run_location
+from flows.suites import conductor_of
 from memprobe.errors import MemProbeError, UsageError
 from memprobe.places import settled
 from memprobe.settings import Settings, load_settings
 from storage.runs import RunStore
-from tasks import oracle
-from tasks.commit import is_there
-
-
-class PartConductor(Conductor):
-    """Runs the chains of a part; what they need of the whole run must be there."""
-
-    async def oracle(self, user: str) -> bool:
-        """Whether the conducting process has left this user's oracle verdicts."""
-        unit = oracle.oracle_unit(user)
-        return is_there(self.context.store, unit, oracle.oracle_fingerprint(self.context, user))
-
-    async def judge_check(self) -> bool:
-        """Belongs to the whole run."""
-        return True
-
-    async def chain_ended(self) -> None:
-        """Packing belongs to the whole run."""
-
-    def expect(self) -> None:
-        """Nobody watches a part's counters."""
 
 
 def settings_for(name: str, begun: str, places: Mapping[str, Any]) -> Settings:
@@ -70,11 +49,11 @@ def settings_for(name: str, begun: str, places: Mapping[str, Any]) -> Settings:
     return settings
 
 
-async def measure(run: Runtime, system: str) -> Account:
+async def measure(run: Runtime[Any], system: str) -> Account:
     """All chains of a system, under its lock; tells what went wrong."""
     with run.context.store.part_lock(system):
         async with units_of(run.settings) as units:
-            conductor = PartConductor(run, units)
+            conductor = conductor_of(run, units, part=True)
             await conductor.all()
     run.ledger.flush()
     stopped = conductor.out_of_budget

@@ -21,6 +21,8 @@ MEASURING = (
     Role.SUBCLASS,
 )
 """Roles that every recovery run asks; `memory` comes to them with a system that has a model."""
+PROBING = (Role.READER,)
+"""Roles that every paradigms run asks; its scorers are rules."""
 GENERATING = (Role.GENERATOR, Role.CRITIC, Role.EDITOR)
 
 _OPEN = frozenset({"ollama", "ollama_chat", "hosted_vllm"})
@@ -106,15 +108,16 @@ def check_systems(config: RunConfig) -> None:
 
 def roles_of_run(config: RunConfig) -> tuple[Role, ...]:
     """The roles that a run asks."""
+    measuring = MEASURING if config.suite == "recovery" else PROBING
     memory = config.model_of(Role.MEMORY)
     if memory.startswith("embedded/"):
-        return MEASURING
+        return measuring
     from adapters.memory.registry import Registry
     from adapters.models.minilm import MiniLM
 
     registry = Registry(MiniLM(), config.protocol, names=config.systems)
     needed = any(registry.card(name).capabilities.needs_llm for name in config.systems)
-    return (*MEASURING, Role.MEMORY) if needed else MEASURING
+    return (*measuring, Role.MEMORY) if needed else measuring
 
 
 def _roles(config: RunConfig, model: str, names: list[str]) -> str:

@@ -8,45 +8,31 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import prompts
 from adapters.memory.registry import Registry
 from adapters.models.door import Door
-from adapters.models.embedded.provider import EmbeddedProvider
 from adapters.models.gateway import Gateway
 from adapters.models.minilm import MiniLM
+from flows.workloads import Workload, users_of, workload_of
 from memprobe.config import RunConfig, merge_config
-from memprobe.dataset import Dataset, load_dataset
 from memprobe.errors import UsageError
 from memprobe.ids import slug
 from memprobe.places import public, settled
 from memprobe.settings import Settings, load_settings
 from memprobe.systems import ModelLine, SystemCard
 from memprobe.types import Asker, Role
-from storage.bundled import recovery_dir
 from storage.ledger import Ledger, Spending
 from storage.manifest import Manifest
 from storage.runs import RunStore
-from tasks.context import RunContext
+from tasks.context import StageContext
 
 SQLITE = "sqlite:///"
-PROMPTS = (
-    "assistant",
-    "simulator",
-    "preference",
-    "slot_fill",
-    "slot_fill_merge",
-    "retrieval_query",
-    "judge",
-    "oracle",
-    "disclosure",
-    "subclass",
-)
 
 
 def run_location(runs: str, name: str) -> str:
@@ -54,46 +40,7 @@ def run_location(runs: str, name: str) -> str:
     return f"{runs.rstrip('/')}/{slug(name)}"
 
 
-def dataset_of(config: RunConfig) -> Dataset:
-    """The data set of a run: the bundled one, or the folder that `--dataset` names."""
-    return load_dataset(Path(config.dataset) if config.dataset else recovery_dir())
-
-
-def users_of(config: RunConfig, dataset: Dataset) -> tuple[str, ...]:
-    """The ids of a run's users; raises `UsageError` when there are not enough of them."""
-    known = [user.user_id for user in dataset.users]
-    if config.users is None:
-        return tuple(known)
-    if isinstance(config.users, int):
-        if config.users > len(known):
-            raise UsageError(
-                f"--users {config.users}: data set {dataset.name!r} has {len(known)} users; "
-                "`memprobe generate` makes more"
-            )
-        return tuple(known[: config.users])
-    missing = [user for user in config.users if user not in known]
-    if missing:
-        raise UsageError(
-            f"--users: no user {', '.join(missing)} in data set {dataset.name!r}; "
-            f"there are: {', '.join(known[:20])}"
-        )
-    return tuple(config.users)
-
-
-def check_scripts(config: RunConfig, dataset: Dataset, users: tuple[str, ...]) -> None:
-    """Raises `UsageError` when the embedded profile is to play users without scripts."""
-    roles = (Role.ASSISTANT, Role.SIMULATOR)
-    if not any(config.model_of(role).startswith("embedded/") for role in roles):
-        return
-    silent = [u for u in users if any(t.script is None for t in dataset.user(u).tasks)]
-    if silent:
-        raise UsageError(
-            f"the embedded profile plays from scripts, and {', '.join(silent[:5])} of data set "
-            f"{dataset.name!r} has none: give a model for assistant and simulator with --model"
-        )
-
-
-def open_store(config: RunConfig, settings: Settings, dataset: Dataset) -> RunStore:
+def open_store(config: RunConfig, settings: Settings, work: Workload) -> RunStore:
     """The run's store: a new one, or the existing one with its settings extended.
 
     Raises `UsageError` when the run exists with other settings that would change
@@ -103,18 +50,17 @@ def open_store(config: RunConfig, settings: Settings, dataset: Dataset) -> RunSt
     if not RunStore.exists(location):
         manifest = Manifest.start(
             config,
-            dataset_name=dataset.name,
-            dataset_digest=dataset.digest,
-            prompts={name: prompts.load(name).identity for name in PROMPTS},
+            dataset_name=work.name,
+            dataset_digest=work.digest,
+            prompts={name: prompts.load(name).identity for name in work.prompts},
         )
         return RunStore.create(location, manifest)
     store = RunStore.open(location)
-    check_digest(store.manifest, dataset)
-    known = [user.user_id for user in dataset.users]
-    merged = merge_config(store.manifest.config, config, known)
+    check_digest(store.manifest, work)
+    merged = merge_config(store.manifest.config, config, work.known)
     changes: dict[str, Any] = {
         "config": merged.model_dump(mode="json"),
-        "prompts": {name: prompts.load(name).identity for name in PROMPTS},
+        "prompts": {name: prompts.load(name).identity for name in work.prompts},
     }
     store.update_manifest(**changes)
     return store
@@ -123,11 +69,15 @@ def open_store(config: RunConfig, settings: Settings, dataset: Dataset) -> RunSt
 Usage = tuple[int, int, int, int, float | None]
 
 
-@dataclass(slots=True)
-class Runtime:
-    """One run, opened in this process."""
+ContextT = TypeVar("ContextT", bound=StageContext)
 
-    context: RunContext
+
+@dataclass(slots=True)
+class Runtime(Generic[ContextT]):
+    """One run, opened in this process, with the context of its suite."""
+
+    context: ContextT
+    work: Workload
     settings: Settings
     gateway: Gateway
     ledger: Ledger
@@ -184,7 +134,7 @@ class Runtime:
             self._read = math.inf, self.usage()
 
 
-_OPEN: dict[tuple[str, int], Runtime] = {}
+_OPEN: dict[tuple[str, int], Runtime[Any]] = {}
 """By run and event loop: a gateway belongs to one loop, and a Dask worker has one a thread."""
 
 
@@ -192,7 +142,7 @@ def _place(name: str) -> tuple[str, int]:
     return name, id(asyncio.get_running_loop())
 
 
-def current(name: str) -> Runtime:
+def current(name: str) -> Runtime[Any]:
     """The runtime of a run that is open in this event loop."""
     return _OPEN[_place(name)]
 
@@ -200,7 +150,7 @@ def current(name: str) -> Runtime:
 @asynccontextmanager
 async def attached(
     name: str, places: Mapping[str, str], systems: Sequence[str] = ()
-) -> AsyncIterator[Runtime]:
+) -> AsyncIterator[Runtime[Any]]:
     """The run that is open here, else the run opened beside the process that conducts it.
 
     `places` are those of `Runtime.places`, `systems` the ones that will be used.
@@ -215,17 +165,17 @@ async def attached(
 
 
 @asynccontextmanager
-async def opened(config: RunConfig, settings: Settings) -> AsyncIterator[Runtime]:
+async def opened(config: RunConfig, settings: Settings) -> AsyncIterator[Runtime[Any]]:
     """Open a run; everything is closed, and the ledger flushed, when the block ends."""
-    dataset = dataset_of(config)
-    check_scripts(config, dataset, users_of(config, dataset))
+    work = workload_of(config)
+    work.check(config, users_of(config, work))
     # A name that cannot be loaded must not enter the manifest: the run could never go on.
     Registry(
         MiniLM(), config.protocol, names=config.systems, options=config.system_options
     ).check_options()
-    store = open_store(config, settings, dataset)
+    store = open_store(config, settings, work)
     config = store.manifest.config
-    async with _working(store, dataset, settings, config.systems) as run:
+    async with _working(store, work, settings, config.systems) as run:
         cards = [run.registry.card(name) for name in run.systems]
         store.update_manifest(
             systems={card.name: card.model_dump(mode="json") for card in cards},
@@ -236,7 +186,7 @@ async def opened(config: RunConfig, settings: Settings) -> AsyncIterator[Runtime
 @asynccontextmanager
 async def opened_part(
     name: str, settings: Settings, systems: Sequence[str]
-) -> AsyncIterator[Runtime]:
+) -> AsyncIterator[Runtime[Any]]:
     """Open an existing run to work on some of its systems, by the names of their cards.
 
     Settings come from the manifest, which is read and never written. Raises
@@ -245,27 +195,37 @@ async def opened_part(
     """
     store = RunStore.open(run_location(settings.runs, name))
     manifest = store.manifest
-    dataset = dataset_of(manifest.config)
-    check_digest(manifest, dataset)
+    work = workload_of(manifest.config)
+    check_digest(manifest, work)
     given = dict(zip(manifest.systems, manifest.config.systems, strict=True))
     missing = [system for system in systems if system not in given]
     if missing:
         raise UsageError(f"run {name!r} has no system {', '.join(missing)}")
     names = [given[system] for system in systems]
-    async with _working(store, dataset, settings, names) as run:
+    async with _working(store, work, settings, names) as run:
         for system in systems:
             check_card(manifest.systems[system], run.registry.card(system))
         run.share()
         yield run
 
 
-def check_digest(manifest: Manifest, dataset: Dataset) -> None:
+def check_digest(manifest: Manifest, work: Workload) -> None:
     """Raises `UsageError` when a run was made from another version of the data set."""
-    if manifest.dataset_digest != dataset.digest:
+    if manifest.dataset_digest != work.digest:
         raise UsageError(
             f"run {manifest.name!r} was made from another version of the data set "
-            f"({manifest.dataset_digest[:12]}, now {dataset.digest[:12]}); "
+            f"({manifest.dataset_digest[:12]}, now {work.digest[:12]}); "
             "choose another name with --run"
+        )
+
+
+def check_suite(config: RunConfig, cards: Iterable[SystemCard]) -> None:
+    """Raises `UsageError` for systems that are no part of the run's suite."""
+    others = [card.name for card in cards if config.suite not in card.suites]
+    if others:
+        raise UsageError(
+            f"{', '.join(others)}: no part of the {config.suite} suite; `memprobe systems` tells "
+            "what is"
         )
 
 
@@ -287,14 +247,13 @@ def check_card(recorded: SystemCard, found: SystemCard) -> None:
 
 @asynccontextmanager
 async def _working(
-    store: RunStore, dataset: Dataset, settings: Settings, names: Sequence[str]
-) -> AsyncIterator[Runtime]:
+    store: RunStore, work: Workload, settings: Settings, names: Sequence[str]
+) -> AsyncIterator[Runtime[Any]]:
     config = store.manifest.config
-    users = users_of(config, dataset)
+    users = users_of(config, work)
     ledger = Ledger.open(settings.ledger)
     embedder = MiniLM(ledger)
-    embedded = EmbeddedProvider(dataset, config.seed, embedder)
-    gateway = Gateway(config, ledger, {"embedded": embedded})
+    gateway = Gateway(config, ledger, {"embedded": work.embedded(config, embedder)})
     door = Door(gateway, embedder)
 
     def line(system: str, user: str, stage: str, epoch: int) -> ModelLine:
@@ -311,17 +270,21 @@ async def _working(
         guarded=True,
     )
     cards = {registry.card(name).name: registry.card(name) for name in names}
-    context = RunContext(config, dataset, store, gateway, embedder, registry)
+    check_suite(config, cards.values())
+    context = work.context(config, store, gateway, embedder, registry)
     needs_door = any(card.capabilities.needs_llm for card in cards.values())
     if needs_door:
         await door.start()
     try:
-        run = Runtime(context, settings, gateway, ledger, registry, embedder, users, list(cards))
+        run = Runtime(
+            context, work, settings, gateway, ledger, registry, embedder, users, list(cards)
+        )
         _OPEN[_place(config.name)] = run
         yield run
         await asyncio.to_thread(run.freeze)
     finally:
         _OPEN.pop(_place(config.name), None)
+        await asyncio.to_thread(registry.close)
         if needs_door:
             await door.stop()
         await gateway.close()

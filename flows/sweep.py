@@ -12,7 +12,7 @@ from typing import Any
 from prefect import flow
 from prefect.runtime import flow_run
 
-from flows.recovery import chosen_by, measured
+from flows.conducting import chosen_by, measured
 
 PREFIX = "sweep"
 

@@ -4,24 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from flows.runtime import Runtime
 from storage.runs import Unit
 from tasks import attribute, judge_check, oracle, recover, rollout
 from tasks.commit import is_partial, is_there
-from tasks.context import RunContext
+from tasks.context import RunContext, StageContext
+from tasks.paradigms import answer, ingest
+from tasks.paradigms.context import ParadigmsContext
 
 
 @dataclass(frozen=True, slots=True)
 class Chain:
-    """One system's way with one user in one epoch: rollout, then measurement."""
+    """One system's way with one user in one epoch, from the writing to the measurement."""
 
     system: str
     user: str
     epoch: int
 
 
-def chains(context: RunContext, systems: Sequence[str], users: Sequence[str]) -> list[Chain]:
+def chains(context: StageContext, systems: Sequence[str], users: Sequence[str]) -> list[Chain]:
     """All chains of a run; a user's systems stand side by side, so that they share answers."""
     return [
         Chain(system, user, epoch)
@@ -41,12 +44,6 @@ def rolled(context: RunContext, chain: Chain) -> Marked:
     return rollout.rollout_unit(*key), rollout.rollout_fingerprint(context, *key)
 
 
-def finished(context: RunContext, chain: Chain) -> bool:
-    """Whether nothing of a chain is left to do, not even items that may be tried again."""
-    units = (rolled(context, chain), *measured(context, chain))
-    return all(context.store.is_complete(*unit) for unit in units)
-
-
 def measured(context: RunContext, chain: Chain) -> tuple[Marked, Marked]:
     """What one measuring task leaves: the recovery, and the attribution that stands on it."""
     key = (chain.system, chain.user, chain.epoch)
@@ -56,9 +53,20 @@ def measured(context: RunContext, chain: Chain) -> tuple[Marked, Marked]:
     )
 
 
-def wanted(run: Runtime) -> list[tuple[Marked, ...]]:
+def probed(context: ParadigmsContext, chain: Chain) -> tuple[Marked, Marked]:
+    """What a chain of the paradigms suite leaves: a store that took the sessions, and answers."""
+    key = (chain.system, chain.user, chain.epoch)
+    return (
+        (ingest.ingest_unit(*key), ingest.ingest_fingerprint(context, *key)),
+        (answer.answer_unit(*key), answer.answer_fingerprint(context, *key)),
+    )
+
+
+def wanted(run: Runtime[Any]) -> list[tuple[Marked, ...]]:
     """What each task of a complete run leaves."""
     context = run.context
+    if isinstance(context, ParadigmsContext):
+        return [probed(context, chain) for chain in chains(context, run.systems, run.users)]
     units: list[tuple[Marked, ...]] = [
         ((judge_check.judge_check_unit(), judge_check.judge_check_fingerprint(context, run.users)),)
     ]
@@ -69,14 +77,14 @@ def wanted(run: Runtime) -> list[tuple[Marked, ...]]:
     return units
 
 
-def progress_of(run: Runtime) -> tuple[int, int]:
+def progress_of(run: Runtime[Any]) -> tuple[int, int]:
     """Tasks whose result is there, and all tasks."""
     units = wanted(run)
     store = run.context.store
     return sum(all(is_there(store, *unit) for unit in made) for made in units), len(units)
 
 
-def partial_units(run: Runtime) -> int:
+def partial_units(run: Runtime[Any]) -> int:
     """Tasks with items that failed for a reason that may pass: the next invocation's work."""
     store = run.context.store
     return sum(any(is_partial(store, *unit) for unit in made) for made in wanted(run))

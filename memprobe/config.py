@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, JsonValue, field_validator
 
@@ -19,10 +19,15 @@ EMBEDDED = "embedded/default"
 class RunConfig(Frozen):
     """One run's settings. Everything that can change a figure is in here.
 
-    `users` is a count (the first n in id order) or explicit ids; None means all.
-    `limit` bounds the tasks per user. `context_window` (tokens) overrides what is
-    known of the models, e.g. for a local server. `dump_reader` chunked also reads
-    whole stores in parts that fit the window, beside the one reading. `max_cost` is in US dollars.
+    `users` is a count (the first n in id order) or explicit ids; None means all. In the
+    paradigms suite an episode stands in a user's place, and a count is spread over it.
+    `limit` bounds the tasks per user, there the episodes. An empty `access` reads each
+    system as its card says, which is what the paradigms suite does by default.
+    `context_window` (tokens) overrides what is known of the models, e.g. for a local
+    server. `dump_reader` chunked also reads whole stores in parts that fit the window,
+    beside the one reading. `max_cost` is in US dollars.
+    `hide_session_type` keeps the published paradigms protocol from telling readers and
+    systems a session's part in the design; strict never tells.
     `coverage_threshold` is the share of scored items below which a ranking is
     refused; `error_threshold` the share of unscored items above which a run
     exits with 1. `system_options` are the memory systems' own, by system and
@@ -43,6 +48,7 @@ class RunConfig(Frozen):
     protocol: Protocol = Protocol.STRICT
     epochs: Positive = 1
     max_turns: Positive = 25
+    hide_session_type: bool = False
     max_connections: Positive = 64
     context_window: Positive | None = None
     call_timeout: Annotated[float, Field(gt=0)] = 120.0
@@ -70,8 +76,20 @@ class RunConfig(Frozen):
         return value
 
     @property
+    def verdict_role(self) -> Role:
+        """Whose answers the figures stand on: a judge's, or a reader's that rules score."""
+        return Role.JUDGE if self.suite == "recovery" else Role.READER
+
+    @property
+    def reading_role(self) -> Role:
+        """Who reads the stores."""
+        return Role.SLOT_FILL if self.suite == "recovery" else Role.READER
+
+    @property
     def self_judged(self) -> bool:
         """Whether the model that helps the user also judges; an embedded judge is no model."""
+        if self.suite != "recovery":
+            return False
         judge = self.model_of(Role.JUDGE)
         return judge == self.model_of(Role.ASSISTANT) and not judge.startswith("embedded/")
 
@@ -87,6 +105,7 @@ RESULT_FIELDS = (
     "protocol",
     "epochs",
     "max_turns",
+    "hide_session_type",
     "context_window",
     "independent",
     "seed",
@@ -141,6 +160,26 @@ def merge_config(old: RunConfig, new: RunConfig, known: Sequence[str] | None = N
             else "whole",
         }
     )
+
+
+SUITE_DEFAULTS: dict[SuiteName, dict[str, Any]] = {
+    "recovery": {},
+    "paradigms": {
+        "systems": (
+            "full_context",
+            "oracle_rag",
+            "naive_rag",
+            "time_aware_rag",
+            "recency",
+            "latest_value",
+            "always_update",
+            "always_preserve",
+        ),
+        "access": (),
+        "k": (),
+    },
+}
+"""Defaults of a suite that differ from those of the fields."""
 
 
 def _text(value: object) -> str:

@@ -17,10 +17,10 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, Field, ValidationError
 
 from memprobe import setting_values
-from memprobe.config import RunConfig
+from memprobe.config import SUITE_DEFAULTS, RunConfig
 from memprobe.errors import SettingsError
 from memprobe.setting_values import display, nearest
-from memprobe.types import Frozen, Role
+from memprobe.types import Frozen, Role, SuiteName
 
 PREFIX = "MEMPROBE_"
 FILE = "memprobe.toml"
@@ -114,19 +114,22 @@ RUN_OPTIONS = (
     ),
     Option(
         "users",
-        "How many users (the first in id order), or ids separated by commas, or `all`.",
+        "How many users (the first in id order), or ids separated by commas, or `all`; "
+        "in the paradigms suite, episodes.",
         "N|IDS",
         "What is measured",
     ),
     Option(
         "dataset",
-        "Folder of a recovery data set; the bundled users when not given.",
+        "Folder of a data set or suite, or the name of a bundled suite; the bundled one of "
+        "the suite when not given.",
         "DIR",
         "What is measured",
     ),
     Option(
         "limit",
-        "At most so many tasks a user, spread over the categories.",
+        "At most so many tasks a user, spread over the categories; in the paradigms suite, "
+        "episodes, spread over the paradigms.",
         "N",
         "What is measured",
     ),
@@ -155,6 +158,12 @@ RUN_OPTIONS = (
         "What is measured",
     ),
     Option("epochs", "Repetitions of every rollout.", "N", "What is measured"),
+    Option(
+        "hide_session_type",
+        "Paradigms under --protocol paper: keep the published label leak out.",
+        "",
+        "What is measured",
+    ),
     Option("max_turns", "Turns after which an episode ends.", "N", "What is measured"),
     Option("seed", "Enters every simulated draw and every bootstrap.", "N", "What is measured"),
     Option(
@@ -292,13 +301,18 @@ class Resolved:
     dotenv: dict[str, str] = field(default_factory=dict)
     """Variables of `.env` that are not ours, e.g. a provider's key; never shown."""
 
-    def config(self, name: str) -> RunConfig:
+    def config(self, name: str, suite: SuiteName = "recovery") -> RunConfig:
         """The settings of a run of that name."""
-        fields = {o.target: self.values[o.name] for o in RUN_OPTIONS}
         try:
-            return RunConfig(name=name, **fields)
+            return RunConfig(name=name, suite=suite, **self.fields(suite))
         except ValidationError as error:
             raise SettingsError(_problem(error)) from error
+
+    def fields(self, suite: SuiteName) -> dict[str, Any]:
+        """The fields of a run's configuration; what nobody gave is as the suite has it."""
+        fields = {o.target: self.values[o.name] for o in RUN_OPTIONS}
+        own = SUITE_DEFAULTS[suite]
+        return fields | {k: v for k, v in own.items() if k not in self.given()}
 
     def given(self) -> set[str]:
         """Names of the options that are not at their default."""
@@ -366,8 +380,8 @@ def resolve(
     )
 
 
-def load_settings() -> tuple[Settings, dict[str, Any]]:
-    """The settings of this process without any flag, and the fields of a run's configuration.
+def load_settings(suite: SuiteName = "recovery") -> tuple[Settings, dict[str, Any]]:
+    """The settings of this process without any flag, and the fields of a suite's configuration.
 
     For flows that a worker starts: environment, `.env` and file of the current folder.
     """
@@ -375,7 +389,7 @@ def load_settings() -> tuple[Settings, dict[str, Any]]:
     if resolved.settings.work_dir:
         # Stores are opened by their location alone, in whatever process.
         os.environ[BY_NAME["work_dir"].variable] = resolved.settings.work_dir
-    return resolved.settings, {o.target: resolved.values[o.name] for o in RUN_OPTIONS}
+    return resolved.settings, resolved.fields(suite)
 
 
 def shown(resolved: Resolved, name: str) -> str:

@@ -31,3 +31,8 @@ def deploy_dir() -> Path:
 def recovery_dir() -> Path:
     """The bundled recovery data set."""
     return data_dir() / "recovery"
+
+
+def paradigms_dir(name: str = "suite56") -> Path:
+    """A bundled suite of paradigms by its name."""
+    return data_dir() / "paradigms" / name

@@ -20,7 +20,7 @@ from memprobe.config import RunConfig
 from memprobe.dataset import explain
 from memprobe.errors import StorageError
 from memprobe.systems import SystemCard
-from memprobe.types import Frozen, Protocol, Role
+from memprobe.types import Frozen, Protocol
 from storage.schemas import SCHEMA_VERSION
 
 _PACKAGES = (
@@ -120,7 +120,7 @@ class Manifest(Frozen):
 
         `prompts` maps a template's name to its identity.
         """
-        embedded = config.model_of(Role.JUDGE).startswith("embedded/")
+        embedded = config.model_of(config.verdict_role).startswith("embedded/")
         return cls(
             name=config.name,
             config=config,

@@ -7,6 +7,7 @@ import json
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Protocol
 
 from pydantic import JsonValue
 
@@ -21,9 +22,40 @@ from memprobe.types import Asker, Category, Role
 from storage.runs import RunStore
 
 
+class StageContext(Protocol):
+    """What the stages of any suite share: `digest` is that of the data set."""
+
+    @property
+    def config(self) -> RunConfig: ...
+
+    @property
+    def digest(self) -> str: ...
+
+    @property
+    def store(self) -> RunStore: ...
+
+    @property
+    def chat(self) -> ChatModel: ...
+
+    @property
+    def embedder(self) -> Embedder: ...
+
+    @property
+    def systems(self) -> SystemSource: ...
+
+
+def asker_of(
+    config: RunConfig, stage: str, system: str = "", user: str = "", item: str = ""
+) -> Asker:
+    """Who asks, for the ledger."""
+    return Asker(
+        run=config.name, suite=config.suite, stage=stage, system=system, user=user, item=item
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class RunContext:
-    """All that the stages of one run share in one process."""
+    """All that the stages of one run of the recovery suite share in one process."""
 
     config: RunConfig
     dataset: Dataset
@@ -34,14 +66,12 @@ class RunContext:
 
     def asker(self, stage: str, system: str = "", user: str = "", item: str = "") -> Asker:
         """Who asks, for the ledger."""
-        return Asker(
-            run=self.config.name,
-            suite=self.config.suite,
-            stage=stage,
-            system=system,
-            user=user,
-            item=item,
-        )
+        return asker_of(self.config, stage, system, user, item)
+
+    @property
+    def digest(self) -> str:
+        """Identifies the data set's content."""
+        return self.dataset.digest
 
     def user(self, user_id: str) -> User:
         """A user of the data set; `--limit` keeps some tasks, spread over the categories."""
@@ -71,7 +101,7 @@ class RunContext:
 def fingerprint(
     stage: str,
     version: int,
-    context: RunContext,
+    context: StageContext,
     *,
     prompt_names: tuple[str, ...] = (),
     roles: tuple[Role, ...] = (),
@@ -90,7 +120,7 @@ def fingerprint(
         "prompts": [prompts.load(name).identity for name in prompt_names],
         "models": dict(models),
         "embedded": identity() if embedded else "",
-        "dataset": context.dataset.digest,
+        "dataset": context.digest,
         "protocol": context.config.protocol.value,
         "seed": context.config.seed,
         "limit": context.config.limit,

@@ -14,7 +14,7 @@ from typing import Any
 from adapters.models.tokens import count_tokens, tokenizer_of
 from adapters.models.windows import window_of
 from memprobe.config import RunConfig
-from memprobe.types import Role
+from memprobe.types import SuiteName
 from storage.catalog import connect
 from storage.runs import RunStore, Unit
 
@@ -22,7 +22,9 @@ VERSION = 1
 UNIT = Unit("footprint")
 Row = dict[str, Any]
 
-_STORES = "SELECT DISTINCT system, user_id, epoch FROM episodes ORDER BY ALL"
+_STORES = "SELECT DISTINCT system, user_id, epoch FROM {} ORDER BY ALL"
+WRITTEN: dict[SuiteName, str] = {"recovery": "episodes", "paradigms": "ingests"}
+"""The table that has every store of a suite's run, also one that holds nothing."""
 _CONTENTS = """
 SELECT system, user_id, epoch, content FROM memory_items ORDER BY system, user_id, epoch, seq
 """
@@ -30,7 +32,7 @@ SELECT system, user_id, epoch, content FROM memory_items ORDER BY system, user_i
 
 def reader_window(config: RunConfig) -> int | None:
     """The window of the run's reader in tokens; None when unknown or without limit."""
-    reader = config.model_of(Role.SLOT_FILL)
+    reader = config.model_of(config.reading_role)
     if config.context_window is not None and not reader.startswith("embedded/"):
         return config.context_window
     return window_of(reader)
@@ -48,14 +50,15 @@ def count_stores(store: RunStore) -> int:
     text that a reader is given, by the reader's tokenizer, whose name is in the row.
     """
     config = store.manifest.config
-    reader = config.model_of(Role.SLOT_FILL)
+    reader = config.model_of(config.reading_role)
     tokenizer = tokenizer_of(reader)
     known = {row["source"]: row["tokens"] for row in store.read("footprints")}
     facts = {"tokenizer": tokenizer, "reader": reader, "window": reader_window(config)}
     rows: list[Row] = []
     counted = 0
-    with connect(store, ("episodes", "memory_items")) as connection:
-        stores = connection.execute(_STORES).fetchall()
+    written = WRITTEN[config.suite]
+    with connect(store, (written, "memory_items")) as connection:
+        stores = connection.execute(_STORES.format(written)).fetchall()
         # A cursor of its own: the stores' texts are never in memory all at once.
         cursor = connection.cursor().execute(_CONTENTS)
         pending = cursor.fetchone()

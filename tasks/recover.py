@@ -27,6 +27,7 @@ from tasks.context import RunContext, fingerprint
 from tasks.items import checked
 from tasks.reading import Filled, Reader, Row, Rows, Size, judged, published_fault, status
 from tasks.rollout import rollout_fingerprint, rollout_unit, rollout_user
+from tasks.watched import retrieval_rows
 
 VERSION = 2
 Hits = list[MemoryItem] | Unscored
@@ -302,19 +303,8 @@ async def _retrieved(
                 }
             )
             hits[entry.dimension] = items
-            rows += [
-                {
-                    **recovery.base(),
-                    "category": category.value,
-                    "dimension": entry.dimension,
-                    "query": query,
-                    "rank": rank,
-                    "item_id": item.id,
-                    "content": item.content,
-                    "score": item.score,
-                }
-                for rank, item in enumerate(items, 1)
-            ]
+            place = {"category": category.value, "dimension": entry.dimension}
+            rows += retrieval_rows({**recovery.base(), **place}, query, items)
     finally:
         await memory.close()
     return hits, rows, operations

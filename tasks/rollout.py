@@ -10,9 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-import time
-from collections.abc import Awaitable
-from typing import Any, TypeVar
+from typing import Any
 
 from memprobe.calendar import episode_start, message_time
 from memprobe.dataset import User
@@ -35,11 +33,11 @@ from tasks.commit import commit, to_retry
 from tasks.context import RunContext, fingerprint
 from tasks.items import checked
 from tasks.simulate import Episode, Exchange, assistant_reply, preference_rows, user_feedback
+from tasks.watched import Watched, memory_rows
 
 VERSION = 1
 REPLY_K = 5
 Rows = list[dict[str, Any]]
-T = TypeVar("T")
 
 
 def rollout_unit(system: str, user: str, epoch: int = 1) -> Unit:
@@ -76,30 +74,15 @@ class _Rollout:
         self.epoch = epoch
         self.card = context.systems.card(system)
         self.memory: MemorySystem = context.systems.create(system, user.user_id, "rollout", epoch)
+        self.watched = Watched(self.base())
+        self.timed = self.watched.timed
         self.episodes: Rows = []
         self.turns: Rows = []
-        self.operations: Rows = []
         self.preferences: dict[tuple[int, int], asyncio.Task[Rows]] = {}
         self.done = 0
 
     def base(self) -> dict[str, Any]:
         return {"system": self.name, "user_id": self.user.user_id, "epoch": self.epoch}
-
-    async def timed(self, phase: str, episode: int, call: Awaitable[T]) -> T:
-        """Run an adapter call, note its latency, and turn any error into `AdapterError`."""
-        started = time.perf_counter()
-        try:
-            return await call
-        except (CallFailed, AdapterError):
-            raise
-        except Exception as error:
-            raise AdapterError(
-                f"{self.name}: {phase} failed: {type(error).__name__}: {error}"
-            ) from error
-        finally:
-            latency = time.perf_counter() - started
-            row = {**self.base(), "phase": phase, "episode": episode, "latency_s": latency}
-            self.operations.append(row)
 
     async def open(self, checkpoints: Checkpoints) -> None:
         """A fresh store, or the one of the last checkpoint."""
@@ -115,14 +98,18 @@ class _Rollout:
             return
         self.episodes = list(checkpoint.state["episodes"])
         self.turns = list(checkpoint.state["turns"])
-        self.operations = list(checkpoint.state["operations"])
+        self.watched.operations = list(checkpoint.state["operations"])
         self.done = checkpoint.episode
         await self.timed("restore", self.done, self.memory.restore(checkpoint.store))
         for row in self.turns:
             self._judge_preferences(self._episode(row["episode"]), row["turn"], row)
 
     def state(self) -> dict[str, Any]:
-        return {"episodes": self.episodes, "turns": self.turns, "operations": self.operations}
+        return {
+            "episodes": self.episodes,
+            "turns": self.turns,
+            "operations": self.watched.operations,
+        }
 
     def _episode(self, number: int) -> Episode:
         return Episode(self.name, self.user, self.user.tasks[number - 1], number, self.epoch)
@@ -263,21 +250,6 @@ class _Rollout:
         await self.memory.close()
 
 
-def _memory_rows(base: dict[str, Any], items: list[MemoryItem]) -> Rows:
-    return [
-        {
-            **base,
-            "seq": seq,
-            "item_id": item.id,
-            "content": item.content,
-            "event_time": item.event_time.isoformat() if item.event_time else None,
-            "chars": len(item.content),
-            "fields_json": json.dumps(item.fields, ensure_ascii=False, sort_keys=True),
-        }
-        for seq, item in enumerate(items)
-    ]
-
-
 async def rollout_user(context: RunContext, system: str, user_id: str, epoch: int = 1) -> str:
     """Roll one user out with one system, resuming from the last checkpoint.
 
@@ -310,8 +282,8 @@ async def rollout_user(context: RunContext, system: str, user_id: str, epoch: in
                 "episodes": _with_preference_means(run.episodes, preferences),
                 "turns": run.turns,
                 "preference_scores": preferences,
-                "memory_items": _memory_rows(run.base(), items),
-                "operations": run.operations,
+                "memory_items": memory_rows(run.base(), items),
+                "operations": run.watched.operations,
             },
         )
     finally:

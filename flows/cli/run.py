@@ -10,17 +10,18 @@ import typer
 from flows.cli import errors
 from flows.cli.options import Json, RunName, opened, with_settings
 from flows.cli.output import emit_json, note, plain, table
+from flows.cli.summaries import counted, summary_table
 from memprobe.config import RunConfig
 from memprobe.errors import UsageError
 from memprobe.outcomes import Reason
 from memprobe.setting_values import nearest
 from memprobe.settings import PROCESS_OPTIONS, RUN_OPTIONS, Resolved, redact
+from memprobe.types import SUITES, SuiteName
 
-SUITES = ("recovery",)
 RUN = tuple(option.name for option in RUN_OPTIONS)
 PROCESSES = tuple(option.name for option in PROCESS_OPTIONS)
 LIMITS = ("max_connections", "call_timeout", "max_cost")
-Suite = Annotated[str, typer.Argument(metavar="[SUITE]", help="The suite: recovery.")]
+Suite = Annotated[str, typer.Argument(metavar="[SUITE]", help="The suite: recovery or paradigms.")]
 
 
 def register(app: typer.Typer) -> None:
@@ -30,12 +31,14 @@ def register(app: typer.Typer) -> None:
     app.command(rich_help_panel="Measure")(plan)
 
 
-def check_suite(suite: str) -> None:
-    """Raises `UsageError` for a suite that this version does not have."""
-    if suite not in SUITES:
-        raise UsageError(
-            f"there is no suite {suite!r}{nearest(suite, SUITES)}; there is: {', '.join(SUITES)}"
-        )
+def known_suite(suite: str) -> SuiteName:
+    """The suite of that name; raises `UsageError` for one that this version does not have."""
+    for known in SUITES:
+        if suite == known:
+            return known
+    raise UsageError(
+        f"there is no suite {suite!r}{nearest(suite, SUITES)}; there are: {', '.join(SUITES)}"
+    )
 
 
 def fresh_name(suite: str) -> str:
@@ -57,7 +60,10 @@ def run(
     ] = None,
     json_output: Json = False,
 ) -> None:
-    """Run a suite from rollout to report; the same command again resumes it.
+    """Run a suite to its report; the same command again resumes it.
+
+    recovery: can a hidden user state be rebuilt from a memory? paradigms: does a memory
+    change when it should, and hold when it should?
 
     Examples:
 
@@ -66,9 +72,13 @@ def run(
     `memprobe run recovery --model openai/gpt-5.4-mini --model-role judge=openai/gpt-5.4`
 
     `memprobe run recovery --systems path/to/my_memory.py:MyMemory,nomem`
+
+    `memprobe run paradigms --systems full_context,naive_rag,always_update --run p1`
+
+    `memprobe run paradigms --model openai/gpt-5.4-mini --systems mem0,graphiti --limit 8`
     """
-    check_suite(suite)
-    execute(resolved.config(name or fresh_name(suite)), resolved, json_output)
+    config = resolved.config(name or fresh_name(suite), known_suite(suite))
+    execute(config, resolved, json_output)
 
 
 @with_settings("k", *LIMITS, *PROCESSES)
@@ -94,13 +104,13 @@ def resume(resolved: Resolved, run: RunName, json_output: Json = False) -> None:
 def execute(config: RunConfig, resolved: Resolved, json_output: bool) -> None:
     """Run to the end with a live display, print the result, exit with its code."""
     from flows.cli.live import Display
-    from flows.launch import run_recovery
+    from flows.launch import run_suite
     from flows.progress import Progress
 
     progress = Progress()
     try:
         with Display(progress, config.name):
-            result = run_recovery(config, resolved.settings, progress)
+            result = run_suite(config, resolved.settings, progress)
     except KeyboardInterrupt:
         note(stopped(config.name))
         raise typer.Exit(errors.INTERRUPTED) from None
@@ -127,22 +137,7 @@ def outcome_code(status: str, error_share: float, threshold: float, n_scored: in
 
 def show(fields: dict[str, Any]) -> None:
     """The result for people."""
-    rows = [
-        [
-            row["system"],
-            row["access_mode"] if row["k"] is None else f"{row['access_mode']}@{row['k']}",
-            row["n_users"],
-            f"{row['n_scored']}/{row['n_total']}",
-            row["b_mean"],
-            None if row["b_lo"] is None else f"{row['b_lo']:.3f} to {row['b_hi']:.3f}",
-            row["a_pct"],
-            row["c_mean"],
-            row["d_mean"],
-            row["items_mean"],
-        ]
-        for row in fields["summary"]
-    ]
-    columns = ["system", "mode", "users", "scored", "B", "95 %", "A %", "C", "D", "items"]
+    columns, rows = summary_table(fields["summary"])
     rows = [["-" if value is None else value for value in row] for row in rows]
     table(columns, rows, f"run {fields['run']}: {fields['status']}")
     print(
@@ -179,11 +174,6 @@ def unscored_lines(fields: dict[str, Any]) -> list[str]:
             cut = "…" if len(detail) > DETAIL_CHARS else ""
             details.append(f"  {key}: {detail[:DETAIL_CHARS]}{cut}")
     return ["unscored: " + ", ".join(counts), *details]
-
-
-def counted(n: int, one: str, many: str) -> str:
-    """`1 unit holds`, `2 units hold`."""
-    return f"{n} {one if n == 1 else many}"
 
 
 def stopped(name: str) -> str:
@@ -233,10 +223,9 @@ def plan(resolved: Resolved, suite: Suite = "recovery", json_output: Json = Fals
 
     `memprobe plan recovery --model openai/gpt-5.4-mini --systems nomem,longctx_full --users 50`
     """
-    check_suite(suite)
     from flows.cli.plan import plan_run, print_plan
 
-    config = resolved.config("plan")
+    config = resolved.config("plan", known_suite(suite))
     made = plan_run(config)
     if json_output:
         emit_json(made.as_dict())

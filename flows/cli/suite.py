@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from flows.cli import errors
+from flows.cli import errors, suite_build
 from flows.cli.options import Json, with_settings
 from flows.cli.output import emit_json, note, plain, table
 from memprobe.settings import Resolved
@@ -17,7 +17,11 @@ if TYPE_CHECKING:
     from memprobe.paradigms.checks import Validation
     from memprobe.paradigms.suite import Composition
 
-group = typer.Typer(no_args_is_help=True, help="Check the episodes of a paradigms suite.")
+group = typer.Typer(
+    no_args_is_help=True, help="Check the episodes of a paradigms suite, or make your own."
+)
+group.command("new")(suite_build.new)
+group.command("build")(suite_build.build)
 
 
 def register(app: typer.Typer) -> None:

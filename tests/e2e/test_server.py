@@ -13,7 +13,7 @@ import httpx
 import pytest
 
 from flows import server
-from flows.conductor import Conductor
+from flows.recovery_units import RecoveryConductor
 from flows.runtime import Runtime, opened
 from memprobe.config import RunConfig
 from memprobe.dataset import Dataset, load_dataset
@@ -28,7 +28,7 @@ LIMIT = 750
 REPORT = 1
 
 
-class Counting(Conductor):
+class Counting(RecoveryConductor):
     """Counts the task runs that would be submitted; nothing is run."""
 
     def __init__(self, run: Runtime) -> None:

@@ -2,8 +2,8 @@
 
 import pytest
 
+from flows.conducting import ending
 from flows.outcome import RunResult
-from flows.recovery import ending
 
 
 def result(status: str, share: float) -> RunResult:

@@ -11,8 +11,8 @@ import pytest
 
 from flows import conductor
 from flows.accounts import Account
-from flows.conductor import Conductor
 from flows.part import measure, settings_for
+from flows.recovery_units import RecoveryConductor
 from flows.runtime import Runtime, attached, check_card, opened, opened_part
 from flows.units import progress_of
 from memprobe.config import RunConfig
@@ -29,7 +29,7 @@ CONFIG = RunConfig(name="r", systems=("nomem", "rag"), users=2, limit=2)
 def without_prefect(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tasks are called as plain functions: a server has no part in this."""
 
-    async def call(self: Conductor, job: Any, parameters: dict[str, Any]) -> None:
+    async def call(self: RecoveryConductor, job: Any, parameters: dict[str, Any]) -> None:
         await job.fn(**parameters)
 
     monkeypatch.setattr(conductor.Conductor, "_call", call)
@@ -68,12 +68,12 @@ class InAThread:
 
 async def conducted(
     settings: Settings, elsewhere: InAThread | None = None
-) -> tuple[Conductor, tuple[int, int], int]:
+) -> tuple[RecoveryConductor, tuple[int, int], int]:
     async with opened(CONFIG, settings) as run:
         if elsewhere is not None:
             run.share()
         store_inputs(run.context, run.users)
-        made = Conductor(run, elsewhere=elsewhere)
+        made = RecoveryConductor(run, elsewhere=elsewhere)
         await made.all()
         run.ledger.flush()
         return made, progress_of(run), run.usage()[0]
@@ -127,7 +127,7 @@ async def test_counters_of_all_processes_outlast_the_ledger(tmp_path: Path) -> N
     async with opened(CONFIG, settings) as run:
         run.share()
         store_inputs(run.context, run.users)
-        await Conductor(run).judge_check()
+        await RecoveryConductor(run).beside()
     told = run.usage(3.0)
     assert told[0] > 0
     assert run.usage() == told
