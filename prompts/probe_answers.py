@@ -103,7 +103,7 @@ class TemporalAnswer(Answer):
 
     changed: bool
     trigger: str | None
-    old_value: str | None
+    old_value: str | None = None
     new_value: str | None
     timing: str | None = None
     reason: Told = ""

@@ -199,7 +199,7 @@ class SessionStore:
 _BY_WORDS = "share of the query's keywords that occur in the session, 0 to 1"
 _GOLD_WORDS = (
     "Under --protocol paper the suite adds the fact's values, its distractors and its "
-    "type to the query, as published: the retrieval is then helped by the gold."
+    "type to the query, as published: the retrieval then knows the gold."
 )
 
 
