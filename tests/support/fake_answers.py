@@ -14,7 +14,7 @@ import math
 import re
 from typing import Any
 
-from tests.support import fake_writer
+from tests.support import fake_suite, fake_writer
 
 WORD = re.compile(r"[a-z]{4,}")
 KEY = re.compile(r'"(\w+)"\s*:')
@@ -49,7 +49,12 @@ def content_text(content: Any) -> str:
     return ""
 
 
-MEMORY_SYSTEMS = ("fake_memory_mem0", "fake_memory_amem", "fake_memory_memt")
+MEMORY_SYSTEMS = (
+    "fake_memory_mem0",
+    "fake_memory_amem",
+    "fake_memory_memt",
+    "fake_memory_memoryos",
+)
 
 
 def _of_a_memory_system(body: dict[str, Any]) -> str | None:
@@ -59,6 +64,19 @@ def _of_a_memory_system(body: dict[str, Any]) -> str | None:
         if said is not None:
             return said
     return None
+
+
+TOOL_USERS = ("fake_memory_langmem",)
+
+
+def tool_calls(body: dict[str, Any]) -> list[dict[str, Any]]:
+    """The tool calls of the assistant's message, for who offers tools; often none."""
+    if body.get("tools"):
+        for name in TOOL_USERS:
+            found = importlib.import_module(f"tests.support.{name}").tool_calls(body)
+            if found is not None:
+                return list(found)
+    return []
 
 
 def answer(body: dict[str, Any]) -> str:
@@ -107,6 +125,8 @@ def _by_keys(keys: set[str], system: str, user: str) -> dict[str, Any] | None:
         return _slot_fill(system, user)
     if "score" in keys:
         return _judge(user)
+    if "dialogue" in keys:
+        return fake_suite.conversation(user)
     return fake_writer.by_keys(keys, user)
 
 

@@ -33,7 +33,7 @@ def answer(body: dict[str, Any]) -> str | None:
     known = _known(texts[1])
     rows: list[dict[str, Any]] = []
     for role, text in _new_messages(texts[1]):
-        for fact in _facts(text):
+        for fact in facts_of(text):
             if fact in known.values() and not MARKER.search(fact):
                 continue
             row: dict[str, Any] = {"id": str(len(rows)), "text": fact, "attributed_to": role}
@@ -65,7 +65,8 @@ def _new_messages(prompt: str) -> list[tuple[str, str]]:
     return list(zip(parts[::2], parts[1::2], strict=True))
 
 
-def _facts(text: str) -> list[str]:
+def facts_of(text: str) -> list[str]:
+    """What a message holds: itself, or a fact a sentence when it is long; no small talk."""
     text = text.strip()
     if not text:
         return []

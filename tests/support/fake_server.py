@@ -243,15 +243,21 @@ class FakeServer:
 
 
 def _chat_completion(body: dict[str, Any], fault: dict[str, Any]) -> dict[str, Any]:
-    text: str | None = fault.get("content") or fake_answers.answer(body)
-    assert text is not None
     message: dict[str, Any] = {"role": "assistant", "refusal": None}
     finish = "stop"
+    calls = fault.get("tool_calls") or (not fault.get("content") and fake_answers.tool_calls(body))
+    if calls and fault["mode"] in ("", "said", "truncated"):
+        message["tool_calls"], finish = calls, "tool_calls"
+    text: str | None = fault.get("content") or fake_answers.answer(body)
+    assert text is not None
     details: dict[str, Any] = {"reasoning_tokens": 0}
-    completion = max(1, len(text) // 4)
+    completion = max(1, len(json.dumps(calls) if calls else text) // 4)
     match fault["mode"]:
         case "truncated":
             text, finish = text[: max(1, len(text) // 2)], "length"
+            if calls:
+                last = calls[-1]["function"]["arguments"]
+                calls[-1]["function"]["arguments"] = last[: max(1, len(last) // 2)]
         case "reasoning_only":
             text, finish = None, "length"
             completion = body.get("max_tokens") or body.get("max_completion_tokens") or 2000
@@ -275,7 +281,7 @@ def _chat_completion(body: dict[str, Any], fault: dict[str, Any]) -> dict[str, A
             text = f"{text[:spot]} \ud83d{text[spot:]}"
         case "content_filter":
             finish = "content_filter"
-    message["content"] = text
+    message["content"] = None if message.get("tool_calls") else text
     prompt = sum(len(fake_answers.content_text(m.get("content"))) for m in body["messages"]) // 4
     usage = {
         "prompt_tokens": prompt,
@@ -340,7 +346,10 @@ async def _stream(send: Any, reply: dict[str, Any]) -> None:
     await send({"type": "http.response.start", "status": 200, "headers": headers})
     choice = reply["choices"][0]
     chunk = {**reply, "object": "chat.completion.chunk"}
-    for delta, finish in ((choice["message"], None), ({}, choice["finish_reason"])):
+    said = dict(choice["message"])
+    if said.get("tool_calls"):
+        said["tool_calls"] = [{**c, "index": i} for i, c in enumerate(said["tool_calls"])]
+    for delta, finish in ((said, None), ({}, choice["finish_reason"])):
         chunk["choices"] = [{"index": 0, "delta": delta, "finish_reason": finish}]
         data = f"data: {json.dumps(chunk)}\n\n".encode()
         await send({"type": "http.response.body", "body": data, "more_body": True})
