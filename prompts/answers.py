@@ -14,6 +14,7 @@ from prompts.probe_answers import ConflictAnswer as ConflictAnswer
 from prompts.probe_answers import SourceAnswer as SourceAnswer
 from prompts.probe_answers import TemporalAnswer as TemporalAnswer
 from prompts.probe_answers import ValueAnswer as ValueAnswer
+from prompts.suite_answers import SessionAnswer as SessionAnswer
 
 JUDGE_SCALE = (0.0, 0.25, 0.5, 0.75, 1.0)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import random
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from memprobe.errors import DatasetError
 from memprobe.paradigms.protocol import RULES, Tier, filler_counts, spec_probes
@@ -50,12 +50,19 @@ class FactType(Frozen):
 
 
 class DomainConfig(Frozen):
-    """A domain with its fact types by name."""
+    """A domain with its fact types by name; `tools` tells that assistants use tools there."""
 
     domain: Domain
     description: str
     style: str
+    tools: bool = False
     fact_types: dict[str, FactType]
+
+    @model_validator(mode="after")
+    def _published(self) -> DomainConfig:
+        if self.tools and self.domain in (Domain.PERSONAL, Domain.WORK):
+            raise ValueError(f"tools: the published domain {self.domain} has none")
+        return self
 
 
 class MiniSpec(Frozen):

@@ -45,11 +45,16 @@ class UserFailed(MemProbeError):
 
 @dataclass(slots=True)
 class Questioner:
-    """Asks for one user. `calls` counts answers, `replayed` those that the ledger gave."""
+    """Asks for one user. `calls` counts answers, `replayed` those that the ledger gave.
+
+    `suite` and `stage` are what the ledger notes of who asks.
+    """
 
     chat: ChatModel
     run: str
     user: str
+    suite: str = "generate"
+    stage: str = "generate"
     calls: int = 0
     replayed: int = 0
 
@@ -63,17 +68,18 @@ class Questioner:
         check: Callable[[AnswerT], list[str]],
         *,
         series: int = 0,
+        refused: JsonValue = None,
     ) -> AnswerT:
         """An answer that `check` finds nothing wrong with.
 
         A refused answer is shown to the model with the findings; an unusable one
         is asked for again. Raises `UserFailed` after `ATTEMPTS`, and at once when
         the provider is out of reach. `series` keeps apart samples of the same
-        question that are wanted more than once.
+        question that are wanted more than once; `refused` is an earlier answer with
+        what was wrong with it, for the first attempt.
         """
         template = prompts.load(prompt)
-        asker = Asker(run=self.run, suite="generate", stage="generate", user=self.user, item=item)
-        refused: JsonValue = None
+        asker = Asker(run=self.run, suite=self.suite, stage=self.stage, user=self.user, item=item)
         reason, detail = Reason.INVALID_OUTPUT, ""
         for attempt in range(ATTEMPTS):
             request = template.request(
