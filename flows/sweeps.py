@@ -222,10 +222,12 @@ async def start(systems: Sequence[str], parameters: Mapping[str, Any]) -> list[S
                 tags=["memprobe", "sweep"],
             )
             pool = deployment.work_pool_name or ""
+            given = {**deployment.parameters, **parameters}
+            day = begun.expected_start_time or datetime.now(UTC)
             started.append(
                 Started(
                     system=system,
-                    run=sweep_name(system, begun.expected_start_time or datetime.now(UTC)),
+                    run=sweep_name(system, day, given.get("suite", "recovery")),
                     flow_run=str(begun.id),
                     pool=pool,
                     state=(begun.state and begun.state.name) or "Scheduled",

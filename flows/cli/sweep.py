@@ -11,6 +11,7 @@ import typer
 from flows.cli import errors
 from flows.cli.options import Json, with_settings
 from flows.cli.output import emit_json, note, plain, table
+from flows.cli.run import known_suite
 from memprobe.errors import UsageError
 from memprobe.settings import RUN_OPTIONS, Resolved
 
@@ -40,20 +41,30 @@ def sweep(
     watch: Annotated[
         bool, typer.Option("--watch", help="Wait for the end; exit with 1 unless all completed.")
     ] = False,
+    suite: Annotated[
+        str | None,
+        typer.Option(
+            "--suite",
+            metavar="SUITE",
+            help="recovery or paradigms; as deployed when not given.",
+        ),
+    ] = None,
     json_output: Json = False,
 ) -> None:
-    """List, start or schedule sweeps: one system over the data set, by a worker of its pool.
+    """List, start or schedule sweeps: one system over a suite's data, by a worker of its pool.
 
     The server is that of `memprobe up`, or the one at PREFECT_API_URL. A sweep's run is
-    called sweep_SYSTEM_DATE after the day for which it was scheduled (UTC); started
-    again on that day it goes on with that run. Options given here go to the sweep; all
-    others are the worker's own.
+    called sweep_SYSTEM_DATE, or sweep_paradigms_SYSTEM_DATE, after the day for which it
+    was scheduled (UTC); started again on that day it goes on with that run. Options given
+    here go to the sweep; all others are the worker's own.
 
     Examples:
 
     `memprobe sweep`
 
     `memprobe sweep mem0 amem --users 10 --watch`
+
+    `memprobe sweep mem0 --suite paradigms --limit 8`
 
     `memprobe sweep rag --activate`
     """
@@ -64,7 +75,7 @@ def sweep(
         raise UsageError("name the systems, e.g. `memprobe sweep rag --activate`")
     if watch and (activate or deactivate):
         raise UsageError("--watch is for sweeps that are started now")
-    parameters = parameters_of(resolved)
+    parameters = parameters_of(resolved, suite)
     if parameters and (not names or activate or deactivate):
         raise UsageError(
             f"{', '.join(sorted(parameters))}: options of a run are for sweeps that are started "
@@ -96,13 +107,16 @@ def sweep(
         raise typer.Exit(errors.INCOMPLETE)
 
 
-def parameters_of(resolved: Resolved) -> dict[str, Any]:
+def parameters_of(resolved: Resolved, suite: str | None = None) -> dict[str, Any]:
     """The flow's parameters: what was given on the command line, and nothing else."""
+    chosen = known_suite(suite) if suite is not None else "recovery"
     flags = {name for name in RUN if resolved.origins[name].source == "flag"}
-    fields = resolved.config("sweep").model_dump(mode="json")
+    fields = resolved.config("sweep", chosen).model_dump(mode="json")
     target = {option.name: option.target for option in RUN_OPTIONS}
     parameters = {name: fields[name] for name in SHORT if name in flags}
     config = {target[name]: fields[target[name]] for name in RUN if name in flags - set(SHORT)}
+    if suite is not None:
+        parameters["suite"] = chosen
     return {**parameters, **({"config": config} if config else {})}
 
 

@@ -129,7 +129,8 @@ def test_each_built_in_system_has_a_sweep_in_the_pool_of_its_card() -> None:
         name: POOL_OF[card.pool] for name, card in cards.items()
     }
     for name, sweep in sweeps.items():
-        assert sweep["parameters"] == {"system": name}
+        suite = {} if "recovery" in cards[name].suites else {"suite": "paradigms"}
+        assert sweep["parameters"] == {"system": name, **suite}
         (schedule,) = sweep["schedules"]
         assert schedule["active"] is False
         assert schedule["timezone"] == "UTC"
