@@ -128,8 +128,7 @@ def _against_full(verdicts: Verdicts, mode: Mode, seed: int) -> Rows:
 def metric_rows(verdicts: Verdicts, layer: str) -> Rows:
     """The rows of `probe_metrics`; a system's draws are its own, as published."""
     rows: Rows = []
-    draws = bootstrap.seeds(len(verdicts.modes))
-    for mode, seed in zip(verdicts.modes, draws, strict=True):
+    for mode, seed in verdicts.draws.items():
         place = _place(layer, verdicts.scorer, mode)
         sheet = verdicts.sheets[mode]
         tallies = {group: sheet.tally(mask) for group, mask in verdicts.groups.items()}
@@ -271,7 +270,7 @@ def profile_rows(verdicts: Verdicts, failures: Iterable[tuple[Any, ...]], layer:
             (at[episode], Failure(failure), known)
         )
     rows: Rows = []
-    for mode, seed in zip(verdicts.modes, bootstrap.seeds(len(verdicts.modes)), strict=True):
+    for mode, seed in verdicts.draws.items():
         found = build_profile(
             *mode, verdicts.scorer, sheets[mode].tally(), diagnosed.get(mode, []), seed=seed
         )

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from memprobe.paradigms.bootstrap import seeds
 from memprobe.paradigms.metrics import Result
 from memprobe.paradigms.scoring.results import Match, Score
 from memprobe.paradigms.spec import Condition, Domain, Expected, Paradigm, ProbeType
@@ -54,8 +55,13 @@ class Verdicts:
         return {mode: Sheet(results, self.slots) for mode, results in self.results.items()}
 
     @cached_property
+    def draws(self) -> dict[Mode, int]:
+        """The seed of each mode's own draws."""
+        return dict(zip(self.modes, seeds(len(self.modes)), strict=True))
+
+    @cached_property
     def groups(self) -> dict[tuple[str, str], Mask]:
-        """The slots of each group, by kind and name; (("", "") is the whole)."""
+        """The slots of each group, by kind and name; ("", "") is the whole."""
         if not self.results:
             return {}
         facts = {result.slot: result for result in next(iter(self.results.values()))}
