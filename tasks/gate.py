@@ -8,6 +8,12 @@
     recovery.dump_all.rag.B[self_model]>=0.4
     recovery.coverage>=0.95                every system, mode and k
 
+A run of the paradigms suite has `paradigms.[MODE.][SYSTEM.]METRIC`, or the metric first:
+
+    paradigms.accuracy>=0.5                every system
+    paradigms.plasticity.mem0>=0.6
+    paradigms.retrieve@15.mem0.accuracy[interference]>=0.4
+
 MODE is `dump_all`, `retrieve` (every k), `retrieve@K` or `chunked` (whole stores read
 in parts, where the run has them; without MODE they are left out); OP is >=, >, <= or <.
 Shares are in [0, 1]. A figure that is absent or could not be scored never meets
@@ -23,14 +29,21 @@ from dataclasses import dataclass
 from typing import Any
 
 from memprobe.errors import UsageError
-from memprobe.types import AccessMode, Category
+from memprobe.paradigms.spec import Paradigm, ProbeType
+from memprobe.types import SUITES, AccessMode, Category
 from storage.runs import RunStore
 from tasks import chunked
+from tasks.paradigms.context import readings
 from tasks.score import score_unit
 
 ACCESS_METRICS = ("B", "recovery_rate", "coverage", "B_floor")
 ROLLOUT_METRICS = ("A", "C", "C_satisfied", "D", "items", "chars")
-COVERED = ("A", "B", "C", "D", "recovery_rate")
+PROBE_METRICS = (
+    *("accuracy", "plasticity", "stability", "sp_balance"),
+    *("historical", "source_fidelity", "temporal", "coverage"),
+)
+COVERED = ("A", "B", "C", "D", "recovery_rate", *(m for m in PROBE_METRICS if m != "coverage"))
+PROBE_GROUPS = (*(p.value for p in Paradigm), *(t.value for t in ProbeType))
 METRICS = ACCESS_METRICS + ROLLOUT_METRICS
 
 _EXPRESSION = re.compile(r"\s*(?P<path>[^<>=]+?)\s*(?P<op>>=|<=|>|<)\s*(?P<bound>\S+)\s*\Z")
@@ -56,6 +69,7 @@ class Gate:
     system: str | None
     op: str
     bound: float
+    suite: str = "recovery"
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,12 +104,16 @@ def parse_gate(text: str) -> Gate:
     if bound != bound:
         raise UsageError(f"{text!r}: a bound must be a number")
     suite, *path = found["path"].split(".")
-    if suite != "recovery":
+    if suite not in SUITES:
         raise UsageError(
-            f"{text!r}: no suite {suite!r}; there is recovery, as in recovery.rag.B>=0.3"
+            f"{text!r}: no suite {suite!r}; there is recovery, as in recovery.rag.B>=0.3, and "
+            "paradigms, as in paradigms.accuracy>=0.5"
         )
     if not path:
-        raise UsageError(f"{text!r}: a metric is missing; there are {', '.join(METRICS)}")
+        there = ", ".join(METRICS if suite == "recovery" else PROBE_METRICS)
+        raise UsageError(f"{text!r}: a metric is missing; there are {there}")
+    if suite == "paradigms":
+        return _probe_gate(text, path, found["op"], bound)
     metric = _METRIC.match(path[-1])
     if not metric or metric["name"] not in METRICS:
         raise UsageError(f"{text!r}: no metric {path[-1]!r}; there are {', '.join(METRICS)}")
@@ -106,25 +124,58 @@ def parse_gate(text: str) -> Gate:
             raise UsageError(f"{text!r}: only B is kept by category")
         if category not in names:
             raise UsageError(f"{text!r}: no category {category!r}; there are {', '.join(names)}")
-    rest = path[:-1]
-    mode = _MODE.match(rest[0]) if rest else None
-    if mode:
-        rest = rest[1:]
-        if metric["name"] in ROLLOUT_METRICS:
-            raise UsageError(
-                f"{text!r}: {metric['name']} belongs to a system, not to an access mode"
-            )
-        if mode["k"] and mode["mode"] != AccessMode.RETRIEVE:
-            raise UsageError(f"{text!r}: {mode['mode']} has no k")
+    access_mode, k, rest = _access(text, path[:-1])
+    if access_mode is not None and metric["name"] in ROLLOUT_METRICS:
+        raise UsageError(f"{text!r}: {metric['name']} belongs to a system, not to an access mode")
     return Gate(
         text=text,
         metric=metric["name"],
         category=category,
-        access_mode=mode["mode"] if mode else None,
-        k=int(mode["k"]) if mode and mode["k"] else None,
+        access_mode=access_mode,
+        k=k,
         system=".".join(rest) or None,
         op=found["op"],
         bound=bound,
+    )
+
+
+def _access(text: str, path: Sequence[str]) -> tuple[str | None, int | None, Sequence[str]]:
+    """The mode and k that a path begins with, and what is left of it."""
+    mode = _MODE.match(path[0]) if path else None
+    if mode is None:
+        return None, None, path
+    if mode["k"] and mode["mode"] != AccessMode.RETRIEVE:
+        raise UsageError(f"{text!r}: {mode['mode']} has no k")
+    return mode["mode"], int(mode["k"]) if mode["k"] else None, path[1:]
+
+
+def _probe_gate(text: str, path: Sequence[str], op: str, bound: float) -> Gate:
+    access_mode, k, rest = _access(text, path)
+    if access_mode == chunked.LAYER:
+        raise UsageError(f"{text!r}: the paradigms suite reads no store in parts")
+    there = ", ".join(PROBE_METRICS)
+    if not rest:
+        raise UsageError(f"{text!r}: a metric is missing; there are {there}")
+    # The metric stands last, as everywhere, or first: a system's name may have dots.
+    metric, system = _METRIC.match(rest[-1]), rest[:-1]
+    if not metric or metric["name"] not in PROBE_METRICS:
+        metric, system = _METRIC.match(rest[0]), rest[1:]
+    if not metric or metric["name"] not in PROBE_METRICS:
+        raise UsageError(f"{text!r}: no metric {rest[-1]!r}; there are {there}")
+    group = metric["category"]
+    if group is not None and group not in PROBE_GROUPS:
+        names = ", ".join(PROBE_GROUPS)
+        raise UsageError(f"{text!r}: no paradigm or probe {group!r}; there are {names}")
+    return Gate(
+        text=text,
+        metric=metric["name"],
+        category=group,
+        access_mode=access_mode,
+        k=k,
+        system=".".join(system) or None,
+        op=op,
+        bound=bound,
+        suite="paradigms",
     )
 
 
@@ -136,10 +187,14 @@ def _expected(store: RunStore, rows: Sequence[dict[str, Any]], gate: Gate) -> li
     manifest = store.manifest
     config = manifest.config
     planned: list[Key] = []
+    measured = [row["system"] for row in rows]
     if gate.access_mode == chunked.LAYER:
         names = manifest.system_names if chunked.wanted(config) else ()
         return [(system, chunked.LAYER, None) for system in names]
     for system in manifest.system_names:
+        if gate.suite == "paradigms":
+            planned += _readings(store, system, measured)
+            continue
         if gate.metric in ROLLOUT_METRICS:
             planned.append((system, None, None))
             continue
@@ -151,6 +206,15 @@ def _expected(store: RunStore, rows: Sequence[dict[str, Any]], gate: Gate) -> li
                 planned += [(system, mode.value, k) for k in config.k]
     stored = [(row["system"], row["access_mode"], row["k"]) for row in rows]
     return list(dict.fromkeys(planned + stored))
+
+
+def _readings(store: RunStore, system: str, measured: Sequence[str | None]) -> list[Key]:
+    """How a run was to read a system; one without card and figures has none to be found."""
+    card = store.manifest.systems.get(system)
+    if card is None:
+        return [] if system in measured else [(system, None, None)]
+    ways = readings(store.manifest.config, card)
+    return [(system, way.mode.value, way.k) for way in ways]
 
 
 def _unknown(gate: Gate, keys: Sequence[Key], named: Sequence[str]) -> UsageError | None:
@@ -177,19 +241,21 @@ def _mode(key: Key) -> str:
 
 def _figure(gate: Gate, key: Key) -> str:
     metric = f"{gate.metric}[{gate.category}]" if gate.category else gate.metric
-    return ".".join(p for p in ("recovery", _mode(key) if key[1] else "", key[0], metric) if p)
+    return ".".join(p for p in (gate.suite, _mode(key) if key[1] else "", key[0], metric) if p)
 
 
 def check_gates(store: RunStore, expressions: Sequence[str]) -> list[GateResult]:
     """Hold a run's stored metrics against bounds, one result a figure.
 
-    Raises `UsageError` for an expression that is wrong, names what the run does
-    not have, or when the run was not scored yet.
+    Raises `UsageError` for an expression that is wrong or of another suite, names what
+    the run does not have, or when the run was not scored yet.
     """
     gates = [parse_gate(text) for text in expressions]
-    table = store.read("metrics", variant=score_unit().variant)
-    in_parts = store.read("metrics", variant=score_unit(chunked.LAYER).variant)
-    table += [{**row, "access_mode": chunked.LAYER} for row in in_parts]
+    suite = store.manifest.config.suite
+    for gate in gates:
+        if gate.suite != suite:
+            raise UsageError(f"{gate.text!r}: {store.name} is a run of the suite {suite}")
+    table = _probe_table(store) if suite == "paradigms" else _table(store)
     if not table:
         raise UsageError(f"{store.name} has no metrics yet: run `memprobe score {store.name}`")
     threshold = store.manifest.config.coverage_threshold
@@ -218,6 +284,26 @@ def check_gates(store: RunStore, expressions: Sequence[str]) -> list[GateResult]
         for key in chosen or [(gate.system or "", gate.access_mode, gate.k)]:
             results.append(_judge(gate, key, by_key.get(key), threshold))
     return results
+
+
+def _table(store: RunStore) -> list[dict[str, Any]]:
+    table = store.read("metrics", variant=score_unit().variant)
+    in_parts = store.read("metrics", variant=score_unit(chunked.LAYER).variant)
+    return table + [{**row, "access_mode": chunked.LAYER} for row in in_parts]
+
+
+def _probe_table(store: RunStore) -> list[dict[str, Any]]:
+    """The figures under the scorer of the run's protocol, in the columns of `metrics`."""
+    scorer = store.manifest.config.protocol.value
+    return [
+        {
+            **row,
+            "category": row["group_name"] or None,
+            "n_scored": row["n"] + (row["n_other"] or 0),
+        }
+        for row in store.read("probe_metrics", variant=score_unit().variant)
+        if row["scorer"] == scorer and row["group_kind"] in ("", "paradigm", "probe")
+    ]
 
 
 def _judge(gate: Gate, key: Key, row: dict[str, Any] | None, threshold: float) -> GateResult:
