@@ -11,8 +11,9 @@ from storage.runs import Unit
 from tasks import attribute, judge_check, oracle, recover, rollout
 from tasks.commit import is_partial, is_there
 from tasks.context import RunContext, StageContext
-from tasks.paradigms import answer, ingest
+from tasks.paradigms.answer import answer_fingerprint, answer_unit
 from tasks.paradigms.context import ParadigmsContext
+from tasks.paradigms.ingest import ingest_fingerprint, ingest_unit
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +58,8 @@ def probed(context: ParadigmsContext, chain: Chain) -> tuple[Marked, Marked]:
     """What a chain of the paradigms suite leaves: a store that took the sessions, and answers."""
     key = (chain.system, chain.user, chain.epoch)
     return (
-        (ingest.ingest_unit(*key), ingest.ingest_fingerprint(context, *key)),
-        (answer.answer_unit(*key), answer.answer_fingerprint(context, *key)),
+        (ingest_unit(*key), ingest_fingerprint(context, *key)),
+        (answer_unit(*key), answer_fingerprint(context, *key)),
     )
 
 

@@ -8,85 +8,21 @@ of 50 users (turns an episode, length of a reply, how a store grows).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
-from typing import Any, Protocol
+from collections.abc import Callable, Sequence
 
 from memprobe.config import RunConfig
 from memprobe.dataset import Dataset, User
 from memprobe.errors import UsageError
-from memprobe.systems import ModelWork, SystemCard
+from memprobe.systems import SystemCard
 from memprobe.types import AccessMode, Role
 from memprobe.types import Protocol as Procedure
 from tasks import chunked
 from tasks import plan_assumptions as assumed
 from tasks.judge_check import MAX_USERS, TARGETS_PER_USER
-from tasks.prompt_sizes import CHARS_PER_TOKEN, Sizes, sizes_of
+from tasks.plan_sums import Plan, Priced, Tally, estimated, plan_of
+from tasks.prompt_sizes import Sizes, sizes_of
 from tasks.reading import ANSWER_RESERVE, CACHE_FLOOR
 from tasks.rollout import REPLY_K
-
-
-class Priced(Protocol):
-    """US dollars a token, as `adapters.models.prices.Price` has them."""
-
-    @property
-    def prompt(self) -> float: ...
-    @property
-    def cached(self) -> float: ...
-    @property
-    def completion(self) -> float: ...
-    @property
-    def date(self) -> str: ...
-
-
-@dataclass(frozen=True, slots=True)
-class PlanRow:
-    """Calls of one role in one stage with one system; `cost_usd` None = unknown price."""
-
-    stage: str
-    system: str
-    role: str
-    model: str
-    calls: int
-    prompt_tokens: int
-    cached_tokens: int
-    completion_tokens: int
-    cost_usd: float | None
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """The estimate. `critical_path_s` is the longest user's chain of dependent calls,
-    `wall_s` the larger of that and what the connections let through.
-    """
-
-    suite: str
-    users: int
-    users_measured: int
-    systems: tuple[str, ...]
-    rows: tuple[PlanRow, ...]
-    calls: int
-    prompt_tokens: int
-    cached_tokens: int
-    completion_tokens: int
-    cost_usd: float | None
-    unknown_prices: tuple[str, ...]
-    critical_path_s: float
-    wall_s: float
-    notes: tuple[str, ...]
-
-    def as_dict(self) -> dict[str, Any]:
-        """As JSON."""
-        return asdict(self)
-
-
-@dataclass(slots=True)
-class _Sums:
-    calls: float = 0.0
-    prompt: float = 0.0
-    cached: float = 0.0
-    completion: float = 0.0
-    seconds: float = 0.0
 
 
 def chosen_users(config: RunConfig, dataset: Dataset) -> tuple[list[User], int]:
@@ -105,14 +41,11 @@ def chosen_users(config: RunConfig, dataset: Dataset) -> tuple[list[User], int]:
     return [known[user] for user in config.users], len(config.users)
 
 
-@dataclass
-class _Estimate:
-    config: RunConfig
-    dataset: Dataset
-    window: int | None
-    sums: dict[tuple[str, str, Role], _Sums] = field(default_factory=dict)
-    chains: list[float] = field(default_factory=list)
-    notes: dict[str, None] = field(default_factory=dict)
+class _Estimate(Tally):
+    def __init__(self, config: RunConfig, dataset: Dataset, window: int | None) -> None:
+        super().__init__(config)
+        self.dataset = dataset
+        self.window = window
 
     @property
     def turns(self) -> float:
@@ -122,32 +55,6 @@ class _Estimate:
     def pairs(self) -> float:
         most = self.config.max_turns * (self.config.max_turns - 1) / 2
         return min(assumed.TURN_PAIRS, most)
-
-    def seconds(self, role: Role, completion: float) -> float:
-        """Assumed latency of one call."""
-        if self.config.model_of(role).startswith("embedded/"):
-            return assumed.EMBEDDED_LATENCY_S
-        return assumed.LATENCY_S + completion / assumed.TOKENS_PER_S
-
-    def add(
-        self,
-        stage: str,
-        system: str,
-        role: Role,
-        calls: float,
-        prompt: float,
-        completion: float,
-        cached: float = 0.0,
-    ) -> float:
-        """Count calls with total prompt tokens and completion tokens a call; returns a latency."""
-        sums = self.sums.setdefault((stage, system, role), _Sums())
-        latency = self.seconds(role, completion)
-        sums.calls += calls
-        sums.prompt += prompt
-        sums.cached += cached
-        sums.completion += calls * completion
-        sums.seconds += calls * latency
-        return latency
 
     def rollout(self, card: SystemCard, size: Sizes) -> float:
         """One user's episodes; returns the seconds of the chain."""
@@ -189,29 +96,8 @@ class _Estimate:
         # Messages are written beside the simulated user's reaction, one after another.
         written = self.memory_work("rollout", card, card.per_message, turns + episodes)
         found = self.memory_work("rollout", card, card.per_search, turns)
-        if card.capabilities.needs_llm and card.per_message is None:
-            self.notes[
-                f"{card.name} asks a model on its own ({self.config.model_of(Role.MEMORY)}) for "
-                "every message; those calls are not in the estimate"
-            ] = None
+        self.unknown_work(card)
         return turns * (found + reply + max(simulated, written))
-
-    def memory_work(
-        self, stage: str, card: SystemCard, work: ModelWork | None, times: float
-    ) -> float:
-        """A system's own calls for so many messages or searches; returns the seconds of one."""
-        if work is None or not times:
-            return 0.0
-        calls = times * work.calls
-        latency = self.add(
-            stage,
-            card.name,
-            Role.MEMORY,
-            calls,
-            calls * work.prompt_tokens,
-            work.completion_tokens,
-        )
-        return work.calls * latency
 
     def episode_tokens(self, card: SystemCard, size: Sizes) -> float:
         """By how much an episode makes a store grow."""
@@ -392,103 +278,10 @@ def estimate(
     work.add(
         "judge_check", "", Role.JUDGE, planted, planted * judge, assumed.ANSWER_TOKENS[Role.JUDGE]
     )
-    return _plan(work, [card.name for card in cards], len(users), total, price)
-
-
-def _plan(
-    work: _Estimate,
-    systems: Sequence[str],
-    measured: int,
-    total: int,
-    price: Callable[[str], Priced | None],
-) -> Plan:
-    config = work.config
-    rows = []
-    prices: dict[str, Priced | None] = {}
-    for (stage, system, role), sums in work.sums.items():
-        model = config.model_of(role)
-        if model not in prices:
-            prices[model] = price(model)
-        rows.append(_row(stage, system, role, model, sums, prices[model]))
-    unknown = tuple(sorted(model for model, found in prices.items() if found is None))
-    cost = None if unknown else sum(row.cost_usd or 0.0 for row in rows)
-    critical = max(work.chains, default=0.0)
-    chains = sum(work.chains) * total / measured * config.epochs / assumed.MAX_CHAINS
-    wall = max(critical, chains, *_through(work).values())
-    return Plan(
-        suite=config.suite,
-        users=total,
-        users_measured=measured,
-        systems=tuple(systems),
-        rows=tuple(rows),
-        calls=sum(row.calls for row in rows),
-        prompt_tokens=sum(row.prompt_tokens for row in rows),
-        cached_tokens=sum(row.cached_tokens for row in rows),
-        completion_tokens=sum(row.completion_tokens for row in rows),
-        cost_usd=cost,
-        unknown_prices=unknown,
-        critical_path_s=critical,
-        wall_s=wall,
-        notes=(*_notes(work, measured, total, prices), *work.notes),
-    )
-
-
-def _row(
-    stage: str, system: str, role: Role, model: str, sums: _Sums, price: Priced | None
-) -> PlanRow:
-    cost = None
-    if price is not None:
-        fresh = sums.prompt - sums.cached
-        cost = (
-            fresh * price.prompt + sums.cached * price.cached + sums.completion * price.completion
-        )
-    return PlanRow(
-        stage=stage,
-        system=system,
-        role=role.value,
-        model=model,
-        calls=round(sums.calls),
-        prompt_tokens=round(sums.prompt),
-        cached_tokens=round(sums.cached),
-        completion_tokens=round(sums.completion),
-        cost_usd=cost,
-    )
-
-
-def _through(work: _Estimate) -> dict[str, float]:
-    """Seconds that each provider needs for all its calls; the embedded one has one worker."""
-    out: dict[str, float] = {"": 0.0}
-    for (_, _, role), sums in work.sums.items():
-        provider = work.config.model_of(role).partition("/")[0]
-        width = 1 if provider == "embedded" else work.config.max_connections
-        out[provider] = out.get(provider, 0.0) + sums.seconds / width
-    return out
-
-
-def _notes(
-    work: _Estimate, measured: int, total: int, prices: Mapping[str, Priced | None]
-) -> list[str]:
-    notes = [
-        f"an estimate: {work.turns:g} turns an episode, {CHARS_PER_TOKEN} characters a token, "
-        f"{assumed.LATENCY_S:g} s and {assumed.TOKENS_PER_S:g} tokens/s a call; reasoning tokens "
-        "and retries come on top, calls that the ledger knows are free"
-    ]
-    if total > measured:
+    notes = [estimated(f"{work.turns:g} turns an episode, ")]
+    if total > len(users):
         notes.append(
-            f"{total} users are extrapolated from the mean of the {measured} in data set "
-            f"{work.dataset.name!r}; `memprobe generate` makes more"
+            f"{total} users are extrapolated from the mean of the {len(users)} in data set "
+            f"{dataset.name!r}; `memprobe generate` makes more"
         )
-    if any(sums.cached for sums in work.sums.values()):
-        notes.append(
-            "cached tokens are the memory that a user's slot-fill prompts share; whether they are "
-            "billed as cached is up to the provider"
-        )
-    for model, found in sorted(prices.items()):
-        if found is None:
-            notes.append(f"the price of {model} is unknown, and so is the sum")
-        elif not model.startswith("embedded/"):
-            notes.append(
-                f"{model}: ${found.prompt * 1e6:g} in, ${found.cached * 1e6:g} cached, "
-                f"${found.completion * 1e6:g} out a million tokens ({found.date})"
-            )
-    return notes
+    return plan_of(work, [card.name for card in cards], len(users), total, price, notes)

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from flows.cli.live import duration, money
 from flows.cli.output import table
 from memprobe.config import RunConfig
-from memprobe.types import Role
 
 if TYPE_CHECKING:
-    from tasks.plan import Plan
+    from tasks.plan_sums import Plan
 
 
 def plan_run(config: RunConfig) -> Plan:
@@ -19,21 +17,24 @@ def plan_run(config: RunConfig) -> Plan:
     from adapters.memory.registry import Registry
     from adapters.models.minilm import MiniLM
     from adapters.models.prices import price_of, table_row
-    from memprobe.dataset import load_dataset
-    from storage.bundled import recovery_dir
+    from flows.workloads import dataset_of, suite_of, users_of, workload_of
+    from tasks.paradigms.plan import estimate_paradigms
     from tasks.plan import estimate
 
-    dataset = load_dataset(Path(config.dataset) if config.dataset else recovery_dir())
     registry = Registry(
         MiniLM(), config.protocol, names=config.systems, options=config.system_options
     )
     registry.check_options()
     cards = [registry.card(name) for name in config.systems]
-    reader = config.model_of(Role.SLOT_FILL)
+    reader = config.model_of(config.reading_role)
     window = config.context_window
     if window is None and not reader.startswith("embedded/"):
         window = (table_row(reader) or {}).get("max_input_tokens")
-    return estimate(config, dataset, cards, price=price_of, window=window)
+    if config.suite == "paradigms":
+        suite = suite_of(config)
+        episodes = [suite.episode(name) for name in users_of(config, workload_of(config))]
+        return estimate_paradigms(config, episodes, cards, price=price_of, window=window)
+    return estimate(config, dataset_of(config), cards, price=price_of, window=window)
 
 
 def print_plan(plan: Plan) -> None:
@@ -64,7 +65,8 @@ def print_plan(plan: Plan) -> None:
         f"{plan.completion_tokens:,}",
         money(plan.cost_usd),
     ]
-    users = f"{plan.users} user{'' if plan.users == 1 else 's'}"
+    what = "user" if plan.suite == "recovery" else "episode"
+    users = f"{plan.users} {what}{'' if plan.users == 1 else 's'}"
     title = f"{plan.suite}: {users}, systems {', '.join(plan.systems)}"
     table([*columns, "completion tokens", "cost"], [*rows, total], title)
     print(

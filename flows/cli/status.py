@@ -14,9 +14,19 @@ from flows.cli.options import Json, opened, with_settings
 from flows.cli.output import emit_json, note, table
 from memprobe.errors import MemProbeError
 from memprobe.settings import Resolved, redact
+from memprobe.types import SuiteName
 
 HOUSEKEEPING = ("inputs", "calls", "score")
 """Units that every run has once and that nobody waits for."""
+
+
+STAGES: dict[SuiteName, tuple[str, ...]] = {
+    "recovery": ("rollout", "recover", "attribute"),
+    "paradigms": ("ingest", "answer"),
+}
+"""The stages of a chain, as units name them."""
+CHECKPOINTED = {"rollout": "episodes", "ingest": "sessions"}
+"""Stages that leave checkpoints, and what these count."""
 
 
 def register(app: typer.Typer) -> None:
@@ -130,24 +140,18 @@ def _next(name: str, status: str, writing: bool) -> str:
 
 def _totals(manifest: Any) -> dict[tuple[str, str], int]:
     """Units wanted by stage and system; empty when the data set is not there to count users."""
-    from memprobe.dataset import load_dataset
-    from storage.bundled import recovery_dir
+    from flows.workloads import users_of, workload_of
 
     config = manifest.config
-    if config.users is None:
-        try:
-            folder = Path(config.dataset) if config.dataset else recovery_dir()
-            users = len(load_dataset(folder).users)
-        except MemProbeError:
-            return {}
-    else:
-        users = config.users if isinstance(config.users, int) else len(config.users)
+    try:
+        users = len(users_of(config, workload_of(config)))
+    except MemProbeError:
+        return {}
     systems = list(manifest.system_names)
-    totals = {
-        (stage, system): users * config.epochs
-        for stage in ("rollout", "recover", "attribute")
-        for system in systems
-    }
+    stages = STAGES[config.suite]
+    totals = {(stage, system): users * config.epochs for stage in stages for system in systems}
+    if config.suite != "recovery":
+        return totals
     return totals | {("oracle", ""): users, ("judge_check", ""): 1}
 
 
@@ -184,10 +188,10 @@ def _print(facts: dict[str, Any]) -> None:
     rows = [[r["stage"], r["system"] or "all", r["done"], r["total"]] for r in facts["stages"]]
     table(["stage", "system", "done", "of"], rows)
     for unit in facts["under_way"]:
-        if unit["stage"] == "rollout":
+        if unit["stage"] in CHECKPOINTED:
             print(
                 f"under way: {unit['system']} with {unit['user']}, "
-                f"{unit['episodes']} episodes in its checkpoint"
+                f"{unit['episodes']} {CHECKPOINTED[unit['stage']]} in its checkpoint"
             )
     cost = facts["cost"]
     if cost is not None:

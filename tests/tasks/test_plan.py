@@ -14,7 +14,8 @@ from memprobe.errors import UsageError
 from memprobe.systems import ModelWork, SystemCard
 from memprobe.types import Role
 from storage.bundled import recovery_dir
-from tasks.plan import Plan, estimate
+from tasks.plan import estimate
+from tasks.plan_sums import Plan
 
 CARDS: dict[str, SystemCard] = {c.card.name: c.card for c in (NoMemory, LongContext, Rag)}
 
