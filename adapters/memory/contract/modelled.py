@@ -43,8 +43,10 @@ async def model_failures(bench: Bench) -> None:
     store = await bench.open("outage", make=bench.broken)
     folder = bench.folder("outage")
     try:
-        for number in range(1, 4):
-            await store.write(message(f"My loft has the code {marker('loft', number)}."))
+        # A system may gather messages before it asks anything.
+        for number in range(1, TURNS + 1):
+            text = f"My loft {number} has the code {marker('loft', number)}."
+            await store.write(message(text, number=number))
         await store.dump()
         await store.save(folder)
     except MemProbeError:

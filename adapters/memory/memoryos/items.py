@@ -16,7 +16,6 @@ from adapters.memory.memoryos.records import (
     Segment,
     Store,
     stamp,
-    timed,
 )
 from adapters.memory.vectors import Vectors
 from memprobe.types import MemoryItem
@@ -42,7 +41,7 @@ def of_pair(pair: Pair, *, answered: bool = True) -> MemoryItem:
     """A pair of the short-term memory."""
     return MemoryItem(
         id=f"pair_{pair.number:05d}",
-        content=timed(pair),
+        content=pair.text(),
         event_time=pair.event_time,
         fields={
             "category": "short_term",

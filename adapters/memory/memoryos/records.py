@@ -42,8 +42,8 @@ class Page(Frozen):
         }
 
     def text(self) -> str:
-        """What a reader sees of it: time, both sides, and what it goes on from."""
-        lines = [timed(self.pair)]
+        """What a reader sees of it: both sides, and what the exchange is about so far."""
+        lines = [self.pair.text()]
         if self.meta_info:
             lines.append(f"Context: {self.meta_info}")
         return "\n".join(lines)
@@ -162,8 +162,3 @@ class Store:
 def stamp(moment: datetime) -> str:
     """`YYYY-MM-DD HH:MM:SS` on the event's own clock."""
     return moment.strftime("%Y-%m-%d %H:%M:%S")
-
-
-def timed(pair: Pair) -> str:
-    """A pair with its time before it."""
-    return f"Time: {stamp(pair.event_time)}\n{pair.text()}"
