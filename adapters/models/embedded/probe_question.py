@@ -1,0 +1,108 @@
+"""What a question asks for: its subject's words, the form of the answer, values it names."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import lru_cache
+
+from adapters.models.embedded.probe_spans import (
+    CLOCK,
+    DAY,
+    IDENT,
+    NAME,
+    QUANTITY,
+    Span,
+    spans,
+)
+from memprobe.leakage import content_stems, stem, words
+from memprobe.stopwords import STOP_WORDS
+
+MAX_QUESTION = 2_000
+_STOP = frozenset(re.findall(r"\S+", STOP_WORDS))
+# Words that ask, and words of telling, changing and adopting: they are in any such
+# question and say nothing of its subject.
+_FRAME = frozenset(
+    stem(w)
+    for w in re.findall(
+        r"\S+",
+        """current currently present presently moment nowadays change changed changing changes
+        switch switched switching swap swapped move moved moving replace replaced replacing
+        replacement update updated updating previous previously former formerly earlier original
+        originally initial initially prior past history mention mentioned mentions mentioning
+        context question answer tell told telling describe explain story walk happen happened
+        happening bring brought brings cause caused causes reason reasons motive trigger triggered
+        triggers prompt prompted sequence order event events develop developed background
+        accept accepted agree agreed adopt adopted adoption confirm confirmed valid settle settled
+        apply applied applies hold holds true talk talked talks speak spoke spoken raise raised
+        propose proposed proposal suggest suggested suggestion idea claim claimed rumour rumor
+        source sources inform informed learn learnt news firm firmly certain certainly manner
+        connection connected stand stands respond responded react reacted treat treated count
+        counted name named appear appeared turn turned figure conversation chat chats begin began
+        regular still different differ difference situation led lead leads set pick picked choose
+        chose chosen decide decided decision follow followed understand understood record recorded
+        user's user stay stayed stick stuck remain remained remains""",
+    )
+)
+_ASKS: tuple[tuple[re.Pattern[str], frozenset[str]], ...] = (
+    (re.compile(r"\b(?:who|whom|whose)\b|\bperson\b", re.I), frozenset((NAME,))),
+    (re.compile(r"\b(?:which|what) (?:week)?day\b|\bday of the week\b|\bdate\b", re.I),
+     frozenset((DAY,))),
+    (re.compile(r"\bwhat time\b|\bo'clock\b|\bat what hour\b", re.I), frozenset((CLOCK,))),
+    (re.compile(r"\bwhen\b", re.I), frozenset((DAY, CLOCK))),
+    (
+        re.compile(
+            r"\bhow (?:long|many|much|often|big|large|high|far|fast)\b|\b(?:limit|expiry|timeout"
+            r"|interval|budget|size|rate|price|fee|amount|number|threshold|quota|length|duration"
+            r"|period|dose|speed|weight)\b",
+            re.I,
+        ),
+        frozenset((QUANTITY,)),
+    ),
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A question as the reader takes it.
+
+    `subject` are the stems of what is asked for, `phrase` the same words in order
+    (for similarity), `forms` the kinds of span that would answer (empty: any), and
+    `named` the values it names itself, in order.
+    """
+
+    text: str
+    subject: frozenset[str]
+    phrase: str
+    forms: frozenset[str]
+    named: tuple[Span, ...]
+
+
+@lru_cache(maxsize=4_096)
+def read_question(text: str, asks_value: bool = True) -> Question:
+    """Take a question apart. An empty one has no subject, and anything may answer it.
+
+    `asks_value`: the question word stands for the value ("who approves ...?"), not for
+    a source, a time or a yes ("who mentioned ...?").
+    """
+    text = text[:MAX_QUESTION]
+    named = tuple(
+        s for s in spans(text) if s.kind in (NAME, IDENT, QUANTITY, CLOCK, DAY) and s.text
+    )
+    rest = text
+    for span in reversed(named):
+        rest = rest[: span.start] + " " + rest[span.end :]
+    kept = [w for w in words(rest) if len(w) > 1 and w not in _STOP and stem(w) not in _FRAME]
+    phrase = " ".join(dict.fromkeys(kept)) or rest.strip() or text.strip()
+    forms: frozenset[str] = frozenset()
+    for pattern, kinds in _ASKS:
+        if pattern.search(rest) and (asks_value or kinds == {QUANTITY}):
+            forms |= kinds
+    if named and not asks_value:
+        forms = frozenset(s.kind for s in named)
+    return Question(text, frozenset(map(stem, kept)), phrase, forms, named)
+
+
+def plain_words(question: Question) -> list[str]:
+    """The lower-case words of content that a question holds, frame words left out."""
+    return [w for w in words(question.text) if content_stems(w) and stem(w) not in _FRAME]
