@@ -168,8 +168,8 @@ def summary_of(store: RunStore) -> list[dict[str, Any]]:
     if config.suite == "paradigms":
         found = query(
             store,
-            "select * from probe_summary where layer = 'base' "
-            f"and scorer = '{config.protocol.value}'",
+            "select * exclude (n, n_memories), n as n_scored, n_memories as items_mean "
+            f"from probe_summary where scorer = '{config.protocol.value}'",
         )
         return sorted(found.dicts(), key=_place)
     rows = query(store, "select * from recovery_summary").dicts()

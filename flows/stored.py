@@ -7,22 +7,20 @@ import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from pathlib import Path
+from typing import Any
 
 from adapters.memory.registry import Registry
-from adapters.models.embedded.provider import EmbeddedProvider
 from adapters.models.gateway import Gateway
 from adapters.models.minilm import MiniLM
+from flows.workloads import stored_workload
 from memprobe.config import RunConfig
-from memprobe.dataset import Dataset, load_dataset
 from memprobe.errors import UsageError
+from memprobe.ports import MemorySystem
 from memprobe.settings import Resolved
+from memprobe.systems import SystemCard
 from memprobe.types import Role
-from storage.bundled import recovery_dir
-from storage.importers.dataset import stored_dataset
 from storage.ledger import Ledger
 from storage.runs import RunStore
-from tasks.context import RunContext
 from tasks.report import export_calls
 
 LIMITS = ("max_connections", "call_timeout", "max_cost")
@@ -54,7 +52,7 @@ class StoredChain:
 class StoredRun:
     """An open run with what its stages work with."""
 
-    context: RunContext
+    context: Any
     gateway: Gateway
     ledger: Ledger
     embedder: MiniLM
@@ -64,22 +62,6 @@ def limited(stored: RunConfig, resolved: Resolved, roles: dict[Role, str]) -> Ru
     """The run's settings with other models of some roles and the limits that were given."""
     given = {name: resolved.values[name] for name in resolved.given() & set(LIMITS)}
     return stored.model_copy(update={**given, "model_roles": {**stored.model_roles, **roles}})
-
-
-def dataset_of_run(store: RunStore) -> Dataset:
-    """The data set that a run was made from; raises `UsageError` when it is another one now."""
-    config = store.manifest.config
-    if store.manifest.origin is not None:
-        dataset = stored_dataset(store)
-    else:
-        dataset = load_dataset(Path(config.dataset) if config.dataset else recovery_dir())
-    if dataset.digest != store.manifest.dataset_digest:
-        raise UsageError(
-            f"run {store.name!r} was made from another version of the data set "
-            f"({store.manifest.dataset_digest[:12]}, now {dataset.digest[:12]}); "
-            "its labels cannot be judged against the present truth"
-        )
-    return dataset
 
 
 def own_layer(store: RunStore, layer: str) -> str:
@@ -174,7 +156,23 @@ async def each(
         await asyncio.gather(*workers, return_exceptions=True)
 
 
-Work = Callable[[RunContext, StoredChain], Awaitable[object]]
+class RecordedCards:
+    """The systems of a run as its manifest has them: they need not be installed here."""
+
+    def __init__(self, store: RunStore, registry: Registry) -> None:
+        self._cards = store.manifest.systems
+        self._registry = registry
+
+    def card(self, name: str) -> SystemCard:
+        """The recorded card, else the one of this machine."""
+        return self._cards.get(name) or self._registry.card(name)
+
+    def create(self, name: str, user: str, stage: str = "rollout", epoch: int = 1) -> MemorySystem:
+        """As the registry's; work on what is stored makes none."""
+        return self._registry.create(name, user, stage, epoch)
+
+
+Work = Callable[[Any, StoredChain], Awaitable[object]]
 """What a stage does with one chain."""
 
 
@@ -206,14 +204,12 @@ async def stored_run(
     The caller holds the run's lock. Nothing is played: there is no door for
     systems and none of them is made.
     """
-    dataset = dataset_of_run(store)
+    work = stored_workload(store)
     ledger = Ledger.open(resolved.settings.ledger)
     embedder = MiniLM(ledger)
-    gateway = Gateway(
-        config, ledger, {"embedded": EmbeddedProvider(dataset, config.seed, embedder)}
-    )
-    registry = Registry(embedder, config.protocol)
-    context = RunContext(config, dataset, store, gateway, embedder, registry)
+    gateway = Gateway(config, ledger, {"embedded": work.embedded(config, embedder)})
+    systems = RecordedCards(store, Registry(embedder, config.protocol))
+    context = work.context(config, store, gateway, embedder, systems)
     try:
         yield StoredRun(context, gateway, ledger, embedder)
         await asyncio.to_thread(ledger.flush)

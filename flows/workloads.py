@@ -18,11 +18,12 @@ from memprobe.ports import Embedder
 from memprobe.systems import SystemSource
 from memprobe.types import Role
 from storage.bundled import paradigms_dir, recovery_dir
+from storage.importers.dataset import stored_dataset
 from storage.runs import RunStore
 from tasks.context import RunContext, StageContext
 from tasks.inputs import store_inputs
 from tasks.paradigms.context import ParadigmsContext
-from tasks.paradigms.inputs import store_suite
+from tasks.paradigms.inputs import store_suite, stored_suite
 
 
 class Workload(Protocol):
@@ -228,3 +229,22 @@ def _chosen(config: RunConfig, work: Workload) -> tuple[str, ...]:
             f"there are: {', '.join(sorted(known)[:20])}"
         )
     return tuple(config.users)
+
+
+def stored_workload(store: RunStore) -> Workload:
+    """The suite that a run was made from, for work on what it has stored.
+
+    Raises `UsageError` when the data set is another one now.
+    """
+    config = store.manifest.config
+    if config.suite == "paradigms":
+        return ParadigmsWorkload(stored_suite(store))
+    imported = store.manifest.origin is not None
+    dataset = stored_dataset(store) if imported else dataset_of(config)
+    if dataset.digest != store.manifest.dataset_digest:
+        raise UsageError(
+            f"run {store.name!r} was made from another version of the data set "
+            f"({store.manifest.dataset_digest[:12]}, now {dataset.digest[:12]}); "
+            "its labels cannot be judged against the present truth"
+        )
+    return RecoveryWorkload(dataset)

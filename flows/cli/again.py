@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from flows.cli import errors
-from flows.cli.options import Json, RunName, opened, with_settings
+from flows.cli.options import Json, RunName, only_recovery, opened, with_settings
 from flows.cli.output import emit_json, note, plain, table
 from flows.cli.steps import Steps
 from memprobe.errors import UsageError
@@ -74,12 +74,16 @@ def reread(
     The whole store comes from `memory_items`, the top k from the recorded search. For
     `longctx_full` a search is made again where k goes beyond it, or for every k with
     `--queries own`. What is not stored is unscored and says so, never 0. An embedded
-    reader is judged by `embedded/judge` unless another judge is given. Examples:
+    reader is judged by `embedded/judge` unless another judge is given. Of a paradigms run
+    the probes are asked again, and how far both readers rank the systems alike is told.
+    Examples:
 
     `memprobe reread pub --model-role reader=embedded/reader --layer emb_reader`
 
     `memprobe reread pub --systems longctx_full --access retrieve --k 1,3,5,10
     --model-role reader=embedded/reader --queries scorer.py --layer sweep`
+
+    `memprobe reread p1 --model-role reader=openai/gpt-5.4-mini --layer mini`
     """
     from flows.preflight import check_models
     from flows.reread import layer_name, queries_from, reading_config, reread_run
@@ -88,6 +92,11 @@ def reread(
     from tasks.reread import Rereading
 
     resolved, store = opened(resolved, run)
+    if store.manifest.config.suite == "paradigms":
+        if queries is not None:
+            raise UsageError("--queries: a paradigms run records the texts of its searches")
+        _reread_paradigms(resolved, store, layer, json_output)
+        return
     roles = _roles(resolved, (Role.SLOT_FILL, Role.JUDGE), "reread")
     stored = store.manifest.config
     config = reading_config(
@@ -106,12 +115,45 @@ def reread(
     _exit_code(store, result)
 
 
+def _reread_paradigms(
+    resolved: Resolved, store: RunStore, layer: str | None, json_output: bool
+) -> None:
+    from flows.preflight import check_models
+    from flows.reread_paradigms import facts_of, layer_name, readers_alike, reread_paradigms
+    from flows.stored import chains_of, limited
+    from tasks.paradigms.reread import Rereading
+
+    roles = _roles(resolved, (Role.READER,), "reread of a paradigms run")
+    config = limited(store.manifest.config, resolved, roles)
+    check_models(config, (Role.READER,))
+    reading = Rereading(layer_name(config, layer), _flag(resolved, "k"), _flag(resolved, "access"))
+    chosen = (_flag(resolved, "systems"), _flag(resolved, "users"))
+    with store.lock():
+        chains = chains_of(store, "answer", *chosen)
+        called = asyncio.run(reread_paradigms(store, resolved, config, reading, chains, Steps()))
+        result = _scored(store, reading.layer)
+    models = {Role.READER.value: config.model_of(Role.READER)}
+    alike = readers_alike(store, reading.layer)
+    _print_layer(store, result, called, models, json_output, readers=facts_of(alike))
+    if not json_output:
+        for one in alike:
+            rank = "undefined" if one.spearman is None else f"{one.spearman:.3f}"
+            print(
+                f"rank correlation of {one.first} and {one.second} over {one.n} systems, "
+                f"{one.scorer} scorer: {rank}"
+            )
+    _say_unscored(store, reading.layer, "answers")
+    _exit_code(store, result, "answers")
+
+
 def _scored(store: RunStore, layer: str) -> ScoreResult:
     from storage.catalog import build_catalog
+    from tasks.paradigms.score import score_paradigms
     from tasks.report import build_report
     from tasks.score import score_run
 
-    result = score_run(store, layer)
+    score = score_paradigms if store.manifest.config.suite == "paradigms" else score_run
+    result = score(store, layer)
     build_catalog(store)
     build_report(store)
     return result
@@ -142,14 +184,14 @@ def _print_layer(
         print(f"next: memprobe compare {store.name} {store.name}@{result.layer}")
 
 
-def _say_unscored(store: RunStore, layer: str) -> None:
+def _say_unscored(store: RunStore, layer: str, rows: str = "verdicts") -> None:
     """One line for every reason why rows of a layer have no score."""
     from storage.catalog import query
 
     quoted = layer.replace("'", "''")
     found = query(
         store,
-        "select system, access_mode, k, detail, count(*) from verdicts "
+        f"select system, access_mode, k, detail, count(*) from {rows} "
         f"where layer = '{quoted}' and status = 'unscored' group by all order by all",
     )
     for system, mode, k, detail, n in found.rows:
@@ -157,12 +199,12 @@ def _say_unscored(store: RunStore, layer: str) -> None:
         note(f"memprobe: {n} unscored, {system} {way}: {plain(detail or '')}")
 
 
-def _exit_code(store: RunStore, result: ScoreResult) -> None:
+def _exit_code(store: RunStore, result: ScoreResult, table: str = "verdicts") -> None:
     """Exits with 1 when too much of what was read has no score; users left out are not lost."""
-    columns = store.scan("verdicts").select(["layer", "status"])
+    columns = store.scan(table).select(["layer", "status"])
     rows = [row for row in columns.to_pylist() if row["layer"] == result.layer]
     lost = sum(row["status"] == "unscored" for row in rows)
-    if len(rows) < result.n_total:
+    if table == "verdicts" and len(rows) < result.n_total:
         left = result.n_total - len(rows)
         note(f"memprobe: {left} targets of users that were left out count as not scored")
     threshold = store.manifest.config.error_threshold
@@ -194,6 +236,7 @@ def retrievals(
     from flows.stored import chains_of
 
     resolved, store = opened(resolved, run)
+    only_recovery(store, "retrievals")
     if check not in SEARCHABLE:
         raise UsageError(
             f"the search of {check!r} needs its store; from the stored items alone only "
@@ -267,6 +310,7 @@ def attribute(
     from tasks.rejudge import check_layer
 
     resolved, store = opened(resolved, run)
+    only_recovery(store, "attribute", "its report tells why each probe failed and where")
     roles = _roles(resolved, ROLES, "attribute")
     model = _flag(resolved, "model")
     config = attributing_config(store.manifest.config, resolved, model, roles)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from flows.cli import errors
-from flows.cli.options import Json, RunName, opened, with_settings
+from flows.cli.options import Json, RunName, only_recovery, opened, with_settings
 from flows.cli.output import cell, emit_json, note, plain, table
 from memprobe.ids import slug
 from memprobe.settings import Resolved
@@ -67,6 +67,7 @@ def sheet(
     from tasks.audit import write_sheet
 
     _, store = opened(resolved, run)
+    only_recovery(store, "audit")
     folder = out if out is not None else Path(f"audit-{slug(store.name)}")
     made = write_sheet(
         store, folder, sample=sample, by=stratify, how=allocation, layer=layer, seed=seed
@@ -106,6 +107,7 @@ def read(
     from tasks.report import build_report
 
     _, store = opened(resolved, run)
+    only_recovery(store, "audit")
     result = read_answers(store, files)
     path = build_report(store)
     if json_output:

@@ -180,6 +180,17 @@ def opened(resolved: Resolved, run: str) -> tuple[Resolved, RunStore]:
     return replace(resolved, settings=settings), store
 
 
+def only_recovery(store: RunStore, command: str, instead: str = "") -> None:
+    """Raises `UsageError` for a run of another suite, which has nothing for this command."""
+    suite = store.manifest.config.suite
+    if suite != "recovery":
+        more = f"; {instead}" if instead else ""
+        raise UsageError(
+            f"run {store.name!r} is of the {suite} suite, and `memprobe {command}` is for the "
+            f"recovery suite{more}"
+        )
+
+
 def prepare_ledger(resolved: Resolved) -> None:
     """Make the folder of an SQLite ledger."""
     url = resolved.settings.ledger

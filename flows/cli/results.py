@@ -12,6 +12,7 @@ import typer
 from flows.cli import errors
 from flows.cli.options import Json, RunName, opened, with_settings
 from flows.cli.output import cell, emit_json, note, render, table
+from memprobe.errors import UsageError
 from memprobe.settings import Resolved
 
 if TYPE_CHECKING:
@@ -79,22 +80,37 @@ def compare(
     second: Annotated[str, typer.Argument(metavar="B", help="Another one.")],
     json_output: Json = False,
 ) -> None:
-    """Compare two runs, or two layers of one, paired by user, with intervals.
+    """Compare two runs, or two layers of one, paired by user or episode, with intervals.
 
     Examples: `memprobe compare t1 t2`, `memprobe compare t1 t1@strict_judge`
     """
-    from tasks.compare import Side, mode_name, split_layer
+    from tasks.compare import Side, split_layer
     from tasks.compare import compare as compared
+    from tasks.paradigms.compare import compare as compared_by_episode
 
     sides = []
     for reference in (first, second):
         run, layer = split_layer(reference)
         store = opened(resolved, run)[1]
         sides.append(Side(store, store.manifest.stored_layer(layer)))
-    result = compared(*sides)
+    suites = {side.name: side.store.manifest.config.suite for side in sides}
+    if len(set(suites.values())) > 1:
+        named = ", ".join(f"{name} {suite}" for name, suite in suites.items())
+        raise UsageError(f"runs of different suites have nothing to compare: {named}")
+    by_user = sides[0].store.manifest.config.suite == "recovery"
+    result = compared(*sides) if by_user else compared_by_episode(*sides)
     if json_output:
         emit_json(asdict(result))
         return
+    _print_rows(result, "users" if by_user else "episodes")
+    _print_agreement(result)
+    for line in only_in(result.missing):
+        note(f"memprobe: {line}")
+
+
+def _print_rows(result: Comparison, paired: str) -> None:
+    from tasks.compare import mode_name
+
     rows = [
         [
             r.system,
@@ -110,11 +126,8 @@ def compare(
         ]
         for r in result.rows
     ]
-    columns = ["system", "mode", "users", result.first, result.second, "difference", "95 %"]
+    columns = ["system", "mode", paired, result.first, result.second, "difference", "95 %"]
     table([*columns, "p (Holm)", "kappa", "finding"], rows)
-    _print_agreement(result)
-    for line in only_in(result.missing):
-        note(f"memprobe: {line}")
 
 
 def _print_agreement(result: Comparison) -> None:

@@ -73,6 +73,14 @@ def score(
     from tasks.score import BASE, score_run
 
     resolved, store = opened(resolved, run)
+    if store.manifest.config.suite == "paradigms":
+        if judge or polarity or layer or "model_role" in resolved.given():
+            raise UsageError(
+                f"run {store.name!r} is of the paradigms suite: rules score it and no judge; "
+                f"`memprobe reread {store.name} --model-role reader=MODEL` has another reader"
+            )
+        _score_paradigms(store, json_output)
+        return
     judges = _judges(resolved, judge)
     layers = _layers(judges, layer, BASE)
     _check(store, resolved, [*judges, *([polarity] if polarity else [])])
@@ -121,6 +129,26 @@ def score(
     if short:
         note(f"memprobe: more than {threshold:.0%} of layer {', '.join(short)} could not be scored")
         raise typer.Exit(errors.INCOMPLETE)
+
+
+def _score_paradigms(store: RunStore, json_output: bool) -> None:
+    """The metrics of every layer again; prints those of the run's own."""
+    from storage.catalog import build_catalog
+    from tasks.paradigms.score import score_paradigms
+    from tasks.report import build_report
+
+    layers = sorted({row["layer"] for row in store.scan("answers").select(["layer"]).to_pylist()})
+    if not layers:
+        raise UsageError(f"run {store.name!r} has no answers: memprobe resume {store.name}")
+    with store.lock():
+        results = [score_paradigms(store, name) for name in layers]
+        build_catalog(store)
+        path = build_report(store)
+    if json_output:
+        made = [{**asdict(r), "coverage": r.coverage} for r in results]
+        emit_json({"run": store.name, "layers": made, "report": str(path)})
+        return
+    _print(store, results, 0, [], str(path))
 
 
 def _judges(resolved: Resolved, listed: str | None) -> list[str]:

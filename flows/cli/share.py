@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 import typer
 
 from flows.cli import errors
-from flows.cli.options import Json, RunName, opened, with_settings
+from flows.cli.options import Json, RunName, only_recovery, opened, with_settings
 from flows.cli.output import emit_json, note, plain
 from memprobe.settings import Resolved
 
@@ -41,7 +41,9 @@ def export(
     """
     from storage.exporters.recovery_release import export_release
 
-    found = export_release(opened(resolved, run)[1], out)
+    store = opened(resolved, run)[1]
+    only_recovery(store, "export", "`memprobe bundle` packs a run of any suite")
+    found = export_release(store, out)
     if json_output:
         emit_json(asdict(found))
     else:

@@ -8,7 +8,8 @@ from typing import Any
 
 from memprobe.dataset import content_digest
 from memprobe.paradigms.spec import Episode, ProbeType
-from storage.runs import Unit
+from memprobe.paradigms.suite import Suite, make_suite
+from storage.runs import RunStore, Unit
 from tasks.paradigms.context import ParadigmsContext
 
 Rows = list[dict[str, Any]]
@@ -74,3 +75,41 @@ def store_suite(context: ParadigmsContext, episodes: Sequence[str]) -> None:
         mark = content_digest(episode.model_dump_json().encode())
         if not context.store.is_complete(unit, mark):
             context.store.commit(unit, mark, episode_tables(episode, context.digest))
+
+
+def stored_suite(store: RunStore) -> Suite:
+    """The suite of a run from its own tables, wherever the files are now."""
+    sessions: dict[str, Rows] = {}
+    probes: dict[str, Rows] = {}
+    for table, found in (("sessions", sessions), ("probes", probes)):
+        for row in store.read(table):
+            found.setdefault(row["user_id"], []).append(row)
+    episodes = [
+        Episode.model_validate(
+            {
+                "spec": json.loads(row["spec_json"]),
+                "sessions": [
+                    {
+                        "session_type": s["session_type"],
+                        "time": s["event_time"],
+                        "dialogue": json.loads(s["dialogue_json"]),
+                    }
+                    for s in sorted(sessions[row["user_id"]], key=lambda s: s["session_index"])
+                ],
+                "probes": [
+                    {
+                        "probe_type": p["probe_type"],
+                        "question": p["question"],
+                        "gold_answer": p["gold_answer"],
+                        "expected_behavior": p["expected"],
+                    }
+                    for p in sorted(probes[row["user_id"]], key=lambda p: p["probe_index"])
+                ],
+            }
+        )
+        for row in store.read("specs")
+    ]
+    manifest = store.manifest
+    suite = make_suite(manifest.dataset_name, episodes)
+    # A part of a suite has another digest; what was measured stands on that of the whole.
+    return suite.model_copy(update={"digest": manifest.dataset_digest})
