@@ -98,7 +98,8 @@ def compare(
         named = ", ".join(f"{name} {suite}" for name, suite in suites.items())
         raise UsageError(f"runs of different suites have nothing to compare: {named}")
     by_user = sides[0].store.manifest.config.suite == "recovery"
-    result = compared(*sides) if by_user else compared_by_episode(*sides)
+    left, right = sides
+    result = compared(left, right) if by_user else compared_by_episode(left, right)
     if json_output:
         emit_json(asdict(result))
         return
