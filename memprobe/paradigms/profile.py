@@ -191,7 +191,7 @@ def _point(figure: Said, accuracy: Said, below: bool) -> tuple[_Kind, Point] | N
         return "weakness", Point(figure=figure, sentence=text)
     if below:
         own = f"below its accuracy of {number(accuracy.value)}"
-        text = f"Weak in {name}: {said_of(figure)}, {own}."
+        text = f"Weaker in {name}: {said_of(figure)}, {own}."
         return "weakness", Point(figure=figure, sentence=text)
     if figure.lo > HALF:
         text = f"Strong in {name}: more often right than wrong, {said_of(figure)}."
