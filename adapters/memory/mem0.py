@@ -19,6 +19,7 @@ from typing import Any, Literal, TypeVar
 from pydantic import Field, JsonValue
 
 from adapters.memory import mem0_engine
+from adapters.memory.guard import messages_of
 from adapters.memory.mem0_engine import Engine
 from adapters.memory.snapshots import read_snapshot, write_snapshot
 from memprobe.errors import (
@@ -31,7 +32,16 @@ from memprobe.errors import (
 )
 from memprobe.ports import Capabilities
 from memprobe.systems import ModelWork, Services, SystemCard, SystemOptions
-from memprobe.types import DocumentEvent, Event, MemoryItem, Protocol, Scope, SessionEvent
+from memprobe.types import (
+    AccessMode,
+    DocumentEvent,
+    Event,
+    MemoryItem,
+    MessageEvent,
+    Protocol,
+    Scope,
+    SessionEvent,
+)
 
 NAME = "mem0"
 INSTALL = "pip install 'memprobe-audit[mem0]'"
@@ -46,13 +56,15 @@ class Mem0Options(SystemOptions):
     """mem0's options; the defaults are the published ones where strict allows it.
 
     `threshold` is the least cosine of a search's result: the library's own default
-    (0.1, used by the publication) drops items from a top-k.
+    (0.1, used by the publication) drops items from a top-k. `store` is whose messages
+    are kept one by one, `session_store` whose of a session that comes as a whole.
     """
 
     temperature: float = Field(default=0.0, ge=0, le=2)
     max_tokens: int = Field(default=2000, gt=0)
     threshold: float = Field(default=0.0, ge=0, le=1)
     store: Literal["user", "both"] = "user"
+    session_store: Literal["user", "both"] = "both"
     infer: bool = True
 
     @classmethod
@@ -70,6 +82,7 @@ class Mem0:
         needs_embedder=True,
         verbatim=False,
         documents=True,
+        sessions=True,
     )
     card = SystemCard(
         name=NAME,
@@ -77,6 +90,7 @@ class Mem0:
         summary="facts extracted by mem0's library from each message of the user",
         licence="Apache-2.0",
         capabilities=capabilities,
+        probe_access=AccessMode.DUMP_ALL,
         extra="mem0",
         package="mem0ai",
         per_message=ModelWork(calls=1.0, prompt_tokens=8800, completion_tokens=120),
@@ -87,7 +101,10 @@ class Mem0:
             "published with mem0ai 2.0.1, gpt-4o-mini (temperature 0.0, max_tokens 2000) and "
             "text-embedding-3-small; here the run's memory model and embedder",
             "top_p is the library's default, 0.1",
-            "the assistant's messages are not stored unless store=both",
+            "the assistant's messages are not stored unless store=both; of a session that comes as "
+            "a whole both sides are handed over in one add, as in the published paradigms run, "
+            "unless session_store=user",
+            "the paradigms suite reads all its facts, not the first 20 that the library lists",
         ),
     )
 
@@ -140,19 +157,25 @@ class Mem0:
         return self._engine
 
     async def write(self, event: Event) -> None:
-        """Hand one message to mem0's `add`; the assistant's only with `store=both`.
+        """Hand a message, or all of a session, to one `add` of mem0's.
 
+        A message of the assistant only with `store=both`, those of a session unless
+        `session_store=user`.
         Raises `CallFailed` when a model call failed or its answer could not be
         read. Under the published protocol both are logged and forgotten, as they
         were then.
         """
         engine = self._opened()
-        role, text, extra = _message(event)
-        if role == "assistant" and self._options.store == "user":
+        messages, extra = _messages(event)
+        whole = isinstance(event, SessionEvent)
+        kept = self._options.session_store if whole else self._options.store
+        if kept == "user":
+            messages = [message for message in messages if message["role"] == "user"]
+        if not messages:
             return
         infer = self._options.infer
         try:
-            await self._run(lambda: engine.add(role, text, event.event_time, extra, infer))
+            await self._run(lambda: engine.add(messages, event.event_time, extra, infer))
         except MemProbeError as error:
             self._swallow(error, "add")
 
@@ -209,23 +232,29 @@ class Mem0:
         thread.shutdown(wait=False)
 
 
-def _message(event: Event) -> tuple[str, str, dict[str, Any]]:
-    """Role, text and the metadata that goes with the memories; raises `UnsupportedEvent`."""
-    try:
-        event.text.encode("utf-8")
-    except UnicodeEncodeError as error:
-        raise UnsupportedEvent(
-            f"{NAME}: the text has a lone surrogate at position {error.start}"
-        ) from error
-    if isinstance(event, DocumentEvent):
-        day = event.event_time.date().isoformat()
-        text = f"[{event.author}, {day}] {event.text}"
-        return "user", text, {"session_id": event.session_id, "author": event.author}
-    if isinstance(event, SessionEvent):
-        raise UnsupportedEvent(f"{NAME}: a session is written message by message")
-    if event.role not in ("user", "assistant"):
-        raise UnsupportedEvent(f"{NAME}: no message of role {event.role!r} is kept")
-    return event.role, event.text, {"session_id": event.session_id, "turn": event.turn}
+def _messages(event: Event) -> tuple[list[dict[str, str]], dict[str, Any]]:
+    """Roles and texts, and the metadata of what is made of them; raises `UnsupportedEvent`."""
+    extra: dict[str, Any] = {"session_id": event.session_id}
+    match event:
+        case DocumentEvent():
+            day = event.event_time.date().isoformat()
+            said = [("user", f"[{event.author}, {day}] {event.text}")]
+            extra["author"] = event.author
+        case SessionEvent():
+            said = [(message.role, message.text) for message in messages_of(event)]
+        case MessageEvent():
+            said = [(event.role, event.text)]
+            extra["turn"] = event.turn
+    for role, text in said:
+        if role not in ("user", "assistant"):
+            raise UnsupportedEvent(f"{NAME}: no message of role {role!r} is kept")
+        try:
+            text.encode("utf-8")
+        except UnicodeEncodeError as error:
+            raise UnsupportedEvent(
+                f"{NAME}: the text has a lone surrogate at position {error.start}"
+            ) from error
+    return [{"role": role, "content": text} for role, text in said], extra
 
 
 def _item(row: Mapping[str, Any]) -> MemoryItem:

@@ -168,9 +168,13 @@ class Engine:
         return memory
 
     def add(
-        self, role: str, text: str, when: datetime, extra: Mapping[str, Any], infer: bool
+        self,
+        messages: Sequence[Mapping[str, str]],
+        when: datetime,
+        extra: Mapping[str, Any],
+        infer: bool,
     ) -> None:
-        """One message through mem0's `add`.
+        """Messages (`role` and `content`) through one `add` of mem0's.
 
         `when` becomes the memories' time and, under strict, the prompt's "today".
         Raises `CallFailed`, `BudgetExceeded` or `AdapterError`.
@@ -178,9 +182,9 @@ class Engine:
         self._watch.faults.clear()
         self._model.today = when.astimezone(UTC).date().isoformat() if self._strict else None
         metadata = {**extra, "created_at": when.isoformat()}
-        message = [{"role": role, "content": text}]
+        given = [dict(message) for message in messages]
         try:
-            self._memory.add(message, user_id=USER, metadata=metadata, infer=infer)
+            self._memory.add(given, user_id=USER, metadata=metadata, infer=infer)
         except Exception as error:
             raise reason_of(error, "add") from error
         finally:

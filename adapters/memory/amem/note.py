@@ -41,7 +41,8 @@ class Note(Frozen):
 
     `session` tells the first message of an episode from later ones. `evolved_by`
     are the notes whose arrival changed this one; `defaulted` the calls that failed
-    and were passed over, as the published code does.
+    and were passed over, as the published code does. `whole`: the note is a whole
+    session, which the published paradigms run prints with all it knows of it.
     """
 
     id: str
@@ -57,6 +58,7 @@ class Note(Frozen):
     evolution: Mark | None = None
     evolved_by: tuple[str, ...] = ()
     defaulted: tuple[str, ...] = ()
+    whole: bool = False
 
     def embedded_text(self) -> str:
         """Content, then context, keywords and tags, each only where there is something."""
@@ -82,6 +84,17 @@ class Note(Frozen):
             "evolved_by": list(self.evolved_by),
         }
         return {**fields, "defaulted": list(self.defaulted)} if self.defaulted else fields
+
+    def printed(self) -> str:
+        """The note as the published paradigms run shows it to a reader, tags included."""
+        shown = {
+            "time": self.timestamp,
+            "content": self.content,
+            "context": self.context,
+            "keywords": ", ".join(self.keywords),
+            "tags": ", ".join(self.tags),
+        }
+        return "\t".join(f"{name}: {value}" for name, value in shown.items())
 
     def line(self, *, decoded: bool) -> dict[str, JsonValue]:
         """What the evolution prompt shows of a neighbour; `decoded` as an index read gives it."""

@@ -11,7 +11,7 @@ import asyncio
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TypeGuard
 
 from pydantic import Field, JsonValue, ValidationError
 
@@ -30,9 +30,20 @@ from memprobe.errors import (
 )
 from memprobe.ports import Capabilities
 from memprobe.systems import ModelWork, Services, SystemCard, SystemOptions
-from memprobe.types import DocumentEvent, Event, MemoryItem, Protocol, Scope, SessionEvent
+from memprobe.types import (
+    AccessMode,
+    DocumentEvent,
+    Event,
+    MemoryItem,
+    Protocol,
+    Scope,
+    SessionEvent,
+)
 
 NAME = "amem"
+SESSION = "session"
+"""The category of a note that is a whole session."""
+
 NOTES, INDEXED, TEXTS, VECTORS, STATE = (
     "notes.jsonl",
     "indexed.jsonl",
@@ -67,13 +78,15 @@ class AMem:
 
     name = NAME
     Options = Options
-    capabilities = Capabilities(needs_llm=True, needs_embedder=True, documents=True)
+    capabilities = Capabilities(needs_llm=True, needs_embedder=True, documents=True, sessions=True)
     card = SystemCard(
         name=NAME,
         title="A-MEM",
         summary="Messages as linked notes; a model describes each and lets its neighbours evolve.",
         licence="Apache-2.0",
         capabilities=capabilities,
+        probe_access=AccessMode.RETRIEVE,
+        probe_k=15,
         per_message=ModelWork(calls=2.0, prompt_tokens=650, completion_tokens=110),
         score_scale=(
             "1 - d/2 for the squared L2 distance d of unit vectors, which is their cosine: "
@@ -85,6 +98,9 @@ class AMem:
             "Under paper an evolution never reaches the index, links are unchecked, and a failed "
             "call leaves defaults or no evolution, all as published; strict mends these.",
             "Timestamps are the event's under both protocols; the published ones are wall clock.",
+            "A session is one note, as in the published paradigms run. Under paper its type is the "
+            "note's category and first tag, and a search prints the whole note, tags included: "
+            "the type reaches the reader, as published.",
         ),
     )
 
@@ -139,6 +155,8 @@ class AMem:
                 session=event.session_id,
                 timestamp=timestamp(event.event_time),
                 category=category,
+                tags=(event.label,) if self._labelled(event) else (),
+                whole=isinstance(event, SessionEvent),
             )
             await self._take_over(await self._constructed(note))
 
@@ -147,7 +165,7 @@ class AMem:
         if isinstance(event, DocumentEvent):
             return "document"
         if isinstance(event, SessionEvent):
-            return "session"
+            return event.label if self._labelled(event) else SESSION
         match event.role:
             case "user":
                 known = any(note.session == event.session_id for note in self._notes.values())
@@ -155,6 +173,10 @@ class AMem:
             case "assistant":
                 return "assistant" if self.options.store == "both" else None
         raise UnsupportedEvent(f"{NAME}: no message of role {event.role!r} is kept")
+
+    def _labelled(self, event: Event) -> TypeGuard[SessionEvent]:
+        """Whether the note is filed under what the session was designed to be, as published."""
+        return self._published and isinstance(event, SessionEvent) and bool(event.label)
 
     async def _constructed(self, note: Note) -> Evolved:
         note = await self._described(note)
@@ -180,7 +202,8 @@ class AMem:
         if not self._published:
             keywords, tags = cleaned(keywords), cleaned(tags)
             context = context.strip() or DEFAULT_CONTEXT
-        return note.model_copy(update={"keywords": keywords, "context": context, "tags": tags})
+        update = {"keywords": keywords, "context": context, "tags": note.tags or tags}
+        return note.model_copy(update=update)
 
     def _passed_over(self, note: Note, call: str, failure: CallFailed) -> Note:
         """The note as it stands, which is what the published code goes on with; strict raises."""
@@ -240,10 +263,12 @@ class AMem:
         for hit in await self._index.nearest(query, k):
             item = _item(notes[hit.id])
             fields = {**item.fields, "distance": hit.distance}
+            update: dict[str, object] = {"score": 1.0 - hit.distance / 2.0, "fields": fields}
             if self._published:
                 fields["category"] = ""
-            score = 1.0 - hit.distance / 2.0
-            found.append(item.model_copy(update={"score": score, "fields": fields}))
+                if notes[hit.id].whole:
+                    update["content"] = notes[hit.id].printed()
+            found.append(item.model_copy(update=update))
         return found
 
     async def dump(self) -> list[MemoryItem]:
@@ -319,7 +344,9 @@ def _item(note: Note) -> MemoryItem:
 
 
 def _lines(notes: Iterable[Note]) -> bytes:
-    return "".join(note.model_dump_json() + "\n" for note in notes).encode()
+    # Notes of messages keep the form they had before sessions came in.
+    rows = (note.model_dump_json(exclude=None if note.whole else {"whole"}) for note in notes)
+    return "".join(row + "\n" for row in rows).encode()
 
 
 def _notes(raw: bytes) -> dict[str, Note]:
