@@ -14,6 +14,7 @@ FAULTS = {
     "cuts_text.py:CutsText": "long_message",
     "forgets_on_restore.py:ForgetsOnRestore": "save_restore",
     "ignores_k.py:IgnoresK": "k_honoured",
+    "ignores_k_of_sessions.py:IgnoresKOfSessions": "k_honoured",
     "leaks_labels.py:LeaksLabels": "label_leak",
     "merges_duplicates.py:MergesDuplicates": "duplicates",
     "needs_network.py:NeedsNetwork": "no_network",

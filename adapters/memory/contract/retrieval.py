@@ -15,7 +15,10 @@ async def k_honoured(bench: Bench) -> None:
     store = await bench.open("k")
     total = max(bench.ks) + 5
     for i in range(total):
-        await store.write(message(f"My box {i} has the code {marker('box', i)}.", number=i))
+        # Where a session may be one item, one of them would hold all.
+        session = f"s{i:04d}" if bench.can.sessions else "s0001"
+        text = f"My box {i} has the code {marker('box', i)}."
+        await store.write(message(text, number=i, session=session))
     for k in bench.ks:
         items = await store.search("the code of my box", k)
         if len(items) > k:
