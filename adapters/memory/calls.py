@@ -6,7 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from memprobe.errors import BudgetExceeded, CallFailed, MemProbeError, MissingPrerequisite
+from memprobe.errors import (
+    AdapterError,
+    BudgetExceeded,
+    CallFailed,
+    MemProbeError,
+    MissingPrerequisite,
+)
 from memprobe.outcomes import Reason
 from memprobe.systems import ModelAccess
 
@@ -109,3 +115,23 @@ def failure_of(error: openai.APIStatusError) -> CallFailed:
         return BudgetExceeded(detail)
     reason = Reason(code) if code in {r.value for r in Reason} else Reason.PROVIDER_ERROR
     return CallFailed(reason, detail)
+
+
+def cause_of(error: BaseException, system: str, doing: str) -> MemProbeError:
+    """What a run should hear of an error that came out of a system's library.
+
+    The door's meaning where it goes back to a failed call, MemProbe's own error where
+    one was wrapped, else an `AdapterError` that names the system and what it did.
+    """
+    import openai
+
+    link: BaseException | None = error
+    while link is not None:
+        if isinstance(link, MemProbeError):
+            return link
+        if isinstance(link, openai.APIStatusError):
+            return failure_of(link)
+        if isinstance(link, openai.APIError):
+            return CallFailed(Reason.PROVIDER_ERROR, f"the model door: {link}")
+        link = link.__cause__ or link.__context__
+    return AdapterError(f"{system}: {doing} failed: {type(error).__name__}: {error}")

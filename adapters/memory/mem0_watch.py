@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from adapters.memory.calls import KEY_PREFIX, failure_of
+from adapters.memory.calls import KEY_PREFIX, cause_of
 from memprobe.errors import AdapterError, CallFailed, MemProbeError
 from memprobe.outcomes import Reason
 from memprobe.text import sanitize
@@ -37,18 +37,7 @@ _TODAY = re.compile(
 
 def reason_of(error: BaseException, doing: str) -> MemProbeError:
     """What a run should hear of an error that came out of the library."""
-    import openai
-
-    link: BaseException | None = error
-    while link is not None:
-        if isinstance(link, MemProbeError):
-            return link
-        if isinstance(link, openai.APIStatusError):
-            return failure_of(link)
-        if isinstance(link, openai.APIError):
-            return CallFailed(Reason.PROVIDER_ERROR, f"the model door: {link}")
-        link = link.__cause__ or link.__context__
-    return AdapterError(f"mem0: {doing} failed: {type(error).__name__}: {error}")
+    return cause_of(error, "mem0", doing)
 
 
 @dataclass

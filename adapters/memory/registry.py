@@ -35,6 +35,7 @@ BUILT_IN: dict[str, str] = {
     "rag": "adapters.memory.rag:Rag",
     "amem": "adapters.memory.amem:AMem",
     "mem0": "adapters.memory.mem0:Mem0",
+    "graphiti": "adapters.memory.graphiti:Graphiti",
     "langmem": "adapters.memory.langmem:LangMem",
     "memt": "adapters.memory.memt:MemT",
     "memoryos": "adapters.memory.memoryos:MemoryOS",

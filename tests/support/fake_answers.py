@@ -50,6 +50,7 @@ def content_text(content: Any) -> str:
 
 
 MEMORY_SYSTEMS = (
+    "fake_memory_graphiti",
     "fake_memory_mem0",
     "fake_memory_amem",
     "fake_memory_memt",
