@@ -21,6 +21,7 @@ import duckdb
 import pyarrow as pa
 
 from memprobe.errors import StorageError, UsageError
+from memprobe.types import SUITES, SuiteName
 from storage.packed import sources
 from storage.runs import ARTIFACTS, RunStore
 from storage.schemas import SCHEMAS
@@ -63,10 +64,18 @@ def _glob(folder: Path) -> str:
     return f"{_escaped(folder)}/**/*.parquet"
 
 
-def view_statements() -> list[str]:
-    """The SQL of the analysis views, in order."""
+def view_statements(suite: SuiteName | None = None) -> list[str]:
+    """The SQL of the analysis views, in order; of one suite, without those of the others."""
     folder = resources.files("storage").joinpath("views")
-    files = sorted((f for f in folder.iterdir() if f.name.endswith(".sql")), key=lambda f: f.name)
+    others = [] if suite is None else [name for name in SUITES if name != suite]
+    files = sorted(
+        (
+            f
+            for f in folder.iterdir()
+            if f.name.endswith(".sql") and not any(name in f.name for name in others)
+        ),
+        key=lambda f: f.name,
+    )
     return [file.read_text(encoding="utf-8") for file in files]
 
 

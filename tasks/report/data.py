@@ -389,7 +389,7 @@ def figures(store: RunStore) -> Iterator[Ask]:
         for table, columns in _COLUMNS.items():
             connection.execute(f"create table narrow.{table} as select {columns} from main.{table}")
         connection.execute("set search_path = 'narrow,main'")
-        for statement in view_statements():
+        for statement in view_statements("recovery"):
             # The macros read one case's texts, which are not here.
             if "CREATE MACRO" not in statement:
                 connection.execute(statement)
