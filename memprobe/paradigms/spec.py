@@ -17,7 +17,7 @@ from pydantic_core import CoreSchema, core_schema
 from memprobe.types import Frozen
 
 Text = Annotated[str, Field(min_length=1)]
-EpisodeId = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]*$")]
+EpisodeId = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]*$")]
 """Safe as a file's name."""
 
 

@@ -10,9 +10,11 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from types import TracebackType
 from typing import Any
 
+from memprobe.errors import UsageError
 from storage.importers.layout import Release
 from storage.importers.source import Document, File, Issues, Unread, read
 from storage.importers.templates import dumps
+from storage.manifest import Manifest, RunStatus
 from storage.runs import RunStore, Unit
 
 VERSION = "1"
@@ -21,6 +23,26 @@ RAW_BYTES = 4 << 20
 _THREADS, _PENDING = 4, 12
 
 Row = dict[str, Any]
+
+
+def open_import(location: str, manifest: Manifest) -> RunStore:
+    """The store of a new import, or of one that was not finished and is done again.
+
+    Raises `UsageError` when there is a run already, or an unfinished import of
+    something else.
+    """
+    if not RunStore.exists(location):
+        return RunStore.create(location, manifest)
+    store = RunStore.open(location)
+    begun = store.manifest
+    if begun.origin is None or begun.status is RunStatus.COMPLETE:
+        raise UsageError(f"{store.location} holds a run already; choose another --run name")
+    if begun.config != manifest.config:
+        raise UsageError(
+            f"{store.location} is an unfinished import of other users or systems; "
+            "choose another --run name, or delete it"
+        )
+    return store
 
 
 class Writer:
@@ -83,7 +105,8 @@ def whole(document: Document, **owner: Any) -> Row:
     return extra(document, "whole" if kept else "hash", document.value if kept else None, **owner)
 
 
-def _raw(unread: Unread, **owner: Any) -> Row:
+def raw(unread: Unread, **owner: Any) -> Row:
+    """The bytes of a file that is no usable JSON, base64."""
     kept = len(unread.raw) <= RAW_BYTES
     bare = Document(unread.file, None, unread.sha256, "", False)
     text = base64.b64encode(unread.raw).decode("ascii") if kept else None
@@ -109,7 +132,7 @@ class Work:
         if found is not None:
             self.digest.update(f"{file.path}\0{found.sha256}\n".encode())
         if isinstance(found, Unread):
-            extras.append(_raw(found, **{k: about.get(k) for k in ("system", "user_id")}))
+            extras.append(raw(found, **{k: about.get(k) for k in ("system", "user_id")}))
             return None
         return found
 

@@ -21,12 +21,12 @@ from storage.importers import cards, layout, users
 from storage.importers.chain import Chain
 from storage.importers.episodes import Owner
 from storage.importers.judgements import TOP_K
-from storage.importers.keeping import Row, Work, Writer, extra, whole
+from storage.importers.keeping import Row, Work, Writer, extra, open_import, whole
 from storage.importers.layout import Release, RunFiles
 from storage.importers.source import LOST, Document, Issues, read
 from storage.importers.templates import Rows
 from storage.manifest import Manifest, Origin, RunStatus
-from storage.runs import RunStore, Unit
+from storage.runs import Unit
 
 MODEL = "openai/gpt-5.4-mini"
 CITATION = "Ma et al. 2026, arXiv 2606.24595, repository sora1998/MemProbe, CC BY 4.0"
@@ -265,21 +265,6 @@ def _manifest(name: str, people: Sequence[str], release: Release) -> Manifest:
     )
 
 
-def _open(location: str, manifest: Manifest) -> RunStore:
-    if not RunStore.exists(location):
-        return RunStore.create(location, manifest)
-    store = RunStore.open(location)
-    begun = store.manifest
-    if begun.origin is None or begun.status is RunStatus.COMPLETE:
-        raise UsageError(f"{store.location} holds a run already; choose another --run name")
-    if begun.config != manifest.config:
-        raise UsageError(
-            f"{store.location} is an unfinished import of other users or systems; "
-            "choose another --run name, or delete it"
-        )
-    return store
-
-
 def import_release(
     source: Path, location: str, name: str, wanted: int | tuple[str, ...] | None, say: Say
 ) -> Imported:
@@ -303,7 +288,7 @@ def import_release(
     people = chosen_users(known, wanted)
     if not people:
         raise UsageError(f"{source}: no users")
-    store = _open(location, _manifest(name, people, release))
+    store = open_import(location, _manifest(name, people, release))
     with store.lock():
         with Writer(store) as writer:
             for done, user_id in enumerate(people):

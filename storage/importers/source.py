@@ -228,6 +228,11 @@ def _deeper(value: Any, limit: int) -> bool:
     return True
 
 
+def too_deep(value: Any) -> bool:
+    """Whether a parsed value is nested deeper than what is read."""
+    return _deeper(value, MAX_DEPTH)
+
+
 def read(file: File, issues: Issues, **about: str) -> Document | Unread | None:
     """Parse a file; what cannot be used is reported. None when there are no bytes to keep."""
     path = file.path
@@ -278,7 +283,7 @@ def read(file: File, issues: Issues, **about: str) -> Document | Unread | None:
         return unusable("nested too deeply")
     except ValueError as error:
         return unusable(f"not valid JSON: {error}")
-    if _deeper(value, MAX_DEPTH):
+    if too_deep(value):
         return unusable(f"nested more than {MAX_DEPTH} levels")
     for key, value_before in twice[:20]:
         dropped = json.dumps(value_before, ensure_ascii=True)[:200]

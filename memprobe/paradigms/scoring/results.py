@@ -112,12 +112,15 @@ def key_of(episode: Episode, probe: Probe) -> Key:
     )
 
 
-_PART = re.compile(r"\b(value|source|status|applicability)=(true|false)\b", re.IGNORECASE)
+_PART = re.compile(
+    r"\b(value|source|status|applicability)=(true|false|correct|incorrect)\b", re.IGNORECASE
+)
 
 
 def parts_of_reason(reason: str) -> dict[str, bool]:
     """A conflict's parts from the reason of an older published row, which lacks them apart."""
-    return {name.lower(): said.lower() == "true" for name, said in _PART.findall(reason)}
+    found = _PART.findall(reason)
+    return {name.lower(): said.lower() in ("true", "correct") for name, said in found}
 
 
 def unscorable(key: Key, predicted: str) -> Score | None:
