@@ -23,34 +23,45 @@ OPENINGS = {
 }
 SUBJECTS = ("the house", "work", "travel", "the family", "health", "money")
 NOBODY = "(no message)"
+SCRIPT: dict[str, list[str]] = {}
+"""By kind of question, what a test has the model say next, word by word."""
 WORD = re.compile(r"[^\W\d_]{4,}")
+
+
+def kind_of(body: dict[str, Any]) -> str | None:
+    """Which of the six questions a request is; None when it is another's."""
+    messages = body.get("messages", [])
+    opening = str(messages[0].get("content")) if len(messages) > 1 else ""
+    return next((kind for text, kind in OPENINGS.items() if opening.startswith(text)), None)
 
 
 def answer(body: dict[str, Any]) -> str | None:
     """The model's text for a request of MemoryOS; None when it is another's."""
     messages = [str(m.get("content")) for m in body.get("messages", [])]
-    kind = next((k for opening, k in OPENINGS.items() if messages[0].startswith(opening)), None)
-    if kind is None or len(messages) < 2:
+    kind = kind_of(body)
+    if kind is None:
         return None
+    if SCRIPT.get(kind):
+        return SCRIPT[kind].pop(0)
     prompt = messages[1]
     if kind == "continuity":
-        earlier, later = _quoted(prompt, "Earlier"), _quoted(prompt, "Later")
+        earlier, later = quoted(prompt, "Earlier"), quoted(prompt, "Later")
         near = earlier is not None and _words(earlier) & _words(later)
         return "true" if near else "false"
     if kind == "meta":
-        page = _quoted(prompt, "Latest exchange")
+        page = quoted(prompt, "Latest exchange")
         return f"The talk is about {_name(page)}, in {_subject(page)}."
-    pages = _quoted(prompt, "Exchanges")
+    pages = quoted(prompt, "Exchanges")
     if kind == "themes":
         return json.dumps([_theme(page, n) for page in pages for n in range(_count(page))])
     if kind == "summary":
         return " ".join(_gist(page) for page in pages)
     if kind == "profile":
-        return _profile(_quoted(prompt, "Profile so far"), pages)
+        return _profile(quoted(prompt, "Profile so far"), pages)
     return _knowledge(pages)
 
 
-def _quoted(prompt: str, name: str) -> Any:
+def quoted(prompt: str, name: str) -> Any:
     """The JSON value behind the last line that begins with a name."""
     return json.loads(re.findall(rf"^{re.escape(name)}: (.*)$", prompt, re.MULTILINE)[-1])
 

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterable
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from adapters.models.structured import InvalidAnswer
+from memprobe.text import sanitize
 from memprobe.types import Frozen
 
 USER_SECTION, ASSISTANT_SECTION = "【User Private Data】", "【Assistant Knowledge】"
@@ -25,6 +27,7 @@ MOST_THEMES = 2
 
 _THOUGHT = re.compile(r"<think>.*?</think>", re.DOTALL)
 _FENCED = re.compile(r"\A```[^\n`]*\n(.*?)\n?```\Z", re.DOTALL)
+_OPENING = re.compile(r"[\[{]")
 _BULLET = re.compile(r"\A(?:[-*•]|\d+[.)])\s*")
 
 
@@ -93,10 +96,10 @@ def themes(text: str, *, published: bool) -> tuple[Theme, ...]:
             f"an entry of the list is no theme: {place}: {problem['msg']}"
         ) from None
     made = [
-        Theme(
-            theme=row.theme.strip(),
-            keywords=tuple(dict.fromkeys(k.strip() for k in row.keywords if k.strip())),
-            content=row.content.strip(),
+        _theme(
+            row.theme.strip(),
+            dict.fromkeys(k.strip() for k in row.keywords if k.strip()),
+            row.content.strip(),
         )
         for row in found
     ]
@@ -117,14 +120,18 @@ def _published_themes(text: str) -> tuple[Theme, ...]:
         if not isinstance(row, dict) or not row.get("content"):
             continue
         keywords = row.get("keywords")
-        found.append(
-            Theme(
-                theme=str(row.get("theme", "")),
-                keywords=tuple(map(str, keywords)) if isinstance(keywords, list) else (),
-                content=str(row["content"]),
-            )
-        )
+        words = map(str, keywords) if isinstance(keywords, list) else ()
+        found.append(_theme(str(row.get("theme", "")), words, str(row["content"])))
     return tuple(found)
+
+
+def _theme(name: str, keywords: Iterable[str], content: str) -> Theme:
+    """A theme without the lone surrogates that JSON can spell."""
+    return Theme(
+        theme=sanitize(name)[0],
+        keywords=tuple(sanitize(keyword)[0] for keyword in keywords),
+        content=sanitize(content)[0],
+    )
 
 
 def _list(text: str) -> list[Any]:
@@ -132,9 +139,10 @@ def _list(text: str) -> list[Any]:
     fenced = _FENCED.match(text)
     if fenced:
         text = fenced[1].strip()
-    start = text.find("[")
-    if start < 0:
+    opening = _OPENING.search(text)
+    if opening is None:
         raise InvalidAnswer("there is no JSON list in the answer")
+    start = opening.start()
     try:
         value, end = json.JSONDecoder().raw_decode(text[start:])
     except (ValueError, RecursionError) as error:
