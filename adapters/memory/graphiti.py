@@ -297,6 +297,7 @@ def _episode(node: Any, rows: Rows) -> MemoryItem:
         fields={
             "category": "episode",
             "source": node.source.value,
+            "source_description": node.source_description,
             "session_id": rows.sessions.get(node.uuid, ""),
         },
     )
