@@ -49,7 +49,7 @@ class Estimate:
 class Difference:
     """First - second of a metric over the same episodes, with its two-sided p-value.
 
-    `n_episodes` are those with an item on both sides. A p-value of 0 means that
+    `n_episodes` are those with an item, of the rate with fewest of them. A p-value of 0 means that
     none of the resamples lies on the other side of zero: below one in their number.
     """
 
@@ -94,12 +94,14 @@ def two_sided_p(samples: Floats) -> float | None:
     return min(1.0, 2 * min(above, below))
 
 
-def estimate(value: float | None, samples: Floats, n_episodes: int) -> Estimate:
-    """A metric with the spread of its resamples; one episode has no spread."""
-    found = metrics.interval(samples) if n_episodes > 1 else None
+def estimate(value: float | None, samples: Floats, n_clusters: int) -> Estimate:
+    """A metric with the spread of its resamples; one episode behind a rate has no spread."""
+    found = metrics.interval(samples) if n_clusters > 1 else None
     if value is None or found is None:
         return Estimate(value, None, None, None)
-    return Estimate(value, metrics.sample_std(samples), found.lo, found.hi)
+    there = samples[~np.isnan(samples)]
+    spread = float(there.std(ddof=1)) if len(there) > 1 else None
+    return Estimate(value, spread, found.lo, found.hi)
 
 
 def difference(value: float | None, samples: Floats, n_episodes: int) -> Difference:
@@ -115,7 +117,7 @@ def estimates(
     """Every metric of each tally, all over one resample of the same episodes."""
     return [
         {
-            metric: estimate(tally.value(metric), samples[:, i], tally.n_episodes(metric))
+            metric: estimate(tally.value(metric), samples[:, i], tally.n_clusters(metric))
             for i, metric in enumerate(METRICS)
         }
         for tally, samples in zip(
@@ -160,7 +162,7 @@ def differences(
             i = METRICS.index(metric)
             one, other = first.value(metric), second.value(metric)
             value = None if one is None or other is None else one - other
-            n = min(first.n_episodes(metric), second.n_episodes(metric))
+            n = min(first.n_clusters(metric), second.n_clusters(metric))
             found[metric] = difference(value, a[:, i] - b[:, i], n)
         out.append(found)
     return out

@@ -134,7 +134,7 @@ def _enough(figure: Said) -> bool:
 
 def _said(tally: Tally, samples: Floats, metric: str) -> Said:
     first, second = BEHIND[metric]
-    n_episodes = min(tally.n_episodes(rate) for rate in (first, second) if rate is not None)
+    n_episodes = tally.n_clusters(metric)
     found = estimate(tally.value(metric), samples[:, METRICS.index(metric)], n_episodes)
     return Said(
         metric=metric,

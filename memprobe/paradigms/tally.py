@@ -92,6 +92,10 @@ class Tally:
         rates = [_AT[rate] for rate in BEHIND[metric] if rate is not None]
         return int((self.counted[:, rates].sum(axis=1) > 0).sum())
 
+    def n_clusters(self, metric: str) -> int:
+        """Episodes behind the rate of a metric that has fewer of them."""
+        return min(self.n_episodes(rate) for rate in BEHIND[metric] if rate is not None)
+
 
 def _counts(result: Result) -> dict[str, bool]:
     """The rates that a scored or failed result counts in, and whether it is right there."""

@@ -104,7 +104,7 @@ def test_the_table_of_three_episodes() -> None:
     assert tally.n_errors("accuracy") == tally.n_errors("temporal") == 1
     assert tally.n_errors("stability") == 0
     assert tally.n_episodes("sp_balance") == 3
-    assert tally.n_episodes("split") == 1
+    assert tally.n_episodes("split") == tally.n_clusters("split_delta") == 1
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -247,6 +247,10 @@ def test_over_nothing_is_no_value() -> None:
 def test_one_episode_has_a_value_and_no_interval() -> None:
     (found,) = estimates([tally_of([r for r in OWN if r.episode == "a"])])
     assert (found["accuracy"].value, found["accuracy"].lo) == (0.5, None)
+    (three,) = estimates([tally_of(OWN)])
+    # One split episode against two others: a difference of which nothing can be told.
+    assert three["split_delta"].value == pytest.approx(-1 / 6)
+    assert (three["split_delta"].lo, three["split_delta"].se) == (None, None)
 
 
 def test_in_common_leaves_out_what_one_side_does_not_have() -> None:
