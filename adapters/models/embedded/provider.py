@@ -12,24 +12,27 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from adapters.models.embedded.base import EmbeddedModels
 from adapters.models.embedded.reader import ExtractiveReader
 from adapters.models.embedded.scripted import Stage
 from adapters.models.embedded.similarity import SimilarityJudge
 from adapters.models.embedded.thresholds import identity, thresholds
 from adapters.models.minilm import MiniLM
-from adapters.models.provider import Completion, CompletionCall, FaultKind, ProviderFault
+from adapters.models.provider import CompletionCall, FaultKind, ProviderFault
 from memprobe.dataset import Dataset
-from memprobe.types import Category, Role, Usage
+from memprobe.types import Category, Role
 
 MODELS = ("embedded/default", "embedded/scripted", "embedded/reader", "embedded/judge")
 
 
-class EmbeddedProvider:
+class EmbeddedProvider(EmbeddedModels):
     """Answers from scripts, extraction and similarity. Same inputs, same bits.
 
     `salt` names everything else that decides an answer and enters every ledger
     key: code version, constants, data set and seed.
     """
+
+    models = MODELS
 
     def __init__(self, dataset: Dataset, seed: int, embedder: MiniLM) -> None:
         cuts = thresholds()
@@ -37,16 +40,6 @@ class EmbeddedProvider:
         self._judge = SimilarityJudge(embedder, cuts)
         self._reader = ExtractiveReader(embedder, dataset.pool, cuts)
         self.salt = f"{identity()}/{dataset.digest}/{seed}"
-
-    async def complete(self, call: CompletionCall) -> Completion:
-        """The answer of the role's player, as the text a language model would send."""
-        if call.model not in MODELS:
-            raise ProviderFault(
-                FaultKind.BAD_REQUEST, f"no model {call.model!r}; there are: {', '.join(MODELS)}"
-            )
-        answer = await self._answer(call)
-        text = answer if isinstance(answer, str) else answer.model_dump_json()
-        return Completion(text=text, finish_reason="stop", usage=Usage())
 
     async def _answer(self, call: CompletionCall) -> BaseModel | str:
         v: Mapping[str, Any] = call.variables
@@ -90,14 +83,3 @@ class EmbeddedProvider:
                 f"(task: {json.dumps(task[:80])})",
             )
         return task
-
-    def window(self, model: str) -> int | None:
-        """Without limit: nothing is sent anywhere."""
-        return None
-
-    def count_tokens(self, model: str, text: str) -> int:
-        """An estimate at four characters a token; nothing is billed by it."""
-        return (len(text) + 3) // 4
-
-    async def close(self) -> None:
-        """Nothing to release; the embedder belongs to the run."""
