@@ -119,7 +119,7 @@ HOLD_SIGNS = {
 REPLACE_SIGNS = HOLD_SIGNS | {
     "cue_change": 1, "turn_change": 1, "cue_stay": None, "turn_stay": -1, "entries": None, "cue_habit": None,
     "same_form": 1, "value_sim": 1, "shares_word": 1, "old_in_entry": 0, "old_out": 1, "old_stays": -1,
-    "old_later": -1, "old_strength": None, "own_strength": None, "seen_before": None, "seen_later": None, "new_in_entry": 1,
+    "old_later": -1, "like_old": 1, "new_in_entry": 1,
     "kind_word": -1, "asked_form": 1, "other_form": -1,
 }
 
@@ -140,6 +140,7 @@ def train(samples, l2a=0.003, l2b=0.01, **cuts):
             continue
         held = chance(s.reading.rows, wa, ba)
         idx, rows = replacing_rows(s.reading, held, old)
+        rivals = {key_of(v) for v in s.episode.spec.distractor_values}
         y, w = [], []
         for i in idx:
             m = s.reading.mentions[i]

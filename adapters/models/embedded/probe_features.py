@@ -54,6 +54,7 @@ MAX_WORDS = 150
 MAX_MENTIONS = 6_000
 
 Key = tuple[str, ...]
+_OTHERS = frozenset(("third", "they", "hearsay", "hypothetical"))
 _TURN_CUES = ("third", "they", "settled", "change", "now", "stale", "stay", "hearsay", "wrong")
 NAMES = (
     "role_user", "role_assistant", "role_tool", "role_fact",
@@ -86,6 +87,8 @@ class Reading:
     rows: Floats
     called: dict[Key, str]
     vectors: dict[Key, Floats]
+    said: dict[tuple[int, int], Floats]
+    near: dict[tuple[int, int], float] = field(default_factory=dict)
     relevance: list[float] = field(default_factory=list)
 
 
@@ -204,29 +207,42 @@ async def read_mentions(embedder: MiniLM, turns: Sequence[Turn], question: Quest
         if spoken[entry, place].role in (USER, FACT):
             entry_sim[entry] = max(entry_sim[entry], sim)
     context = _Context(turns)
-    spread = _spread(mentions)
+    spread = _spread(mentions, sims, lexicon)
     rows = [_row(m, question, sims, entry_sim, lexicon, context, types, spread) for m in mentions]
     matrix = np.array(rows, dtype=np.float64).reshape(len(rows), len(NAMES))
     vectors = {k: value_vectors[i] for i, k in enumerate(keys)}
+    said = {p: turn_vectors[i] for i, p in enumerate(held)}
+    point = {p: sims[p] + lexicon.share(stems(spoken[p].text)) for p in held}
     last = max((t.entry for t in turns), default=-1)
     relevance = [entry_sim[i] + lexicon.entry(i) for i in range(last + 1)]
-    return Reading(turns, mentions, matrix, called, vectors, relevance)
+    return Reading(turns, mentions, matrix, called, vectors, said, point, relevance)
 
 
-def _spread(mentions: Sequence[Mention]) -> dict[Key, tuple[float, float, float]]:
-    entries: dict[Key, set[int]] = defaultdict(set)
+def _spread(
+    mentions: Sequence[Mention], near: dict[tuple[int, int], float], lexicon: _Lexicon
+) -> dict[Key, tuple[float, float, float]]:
+    """How widely the user speaks of a value as of their own and to the point, and in what share."""
+    entries: dict[Key, dict[int, float]] = defaultdict(dict)
     own: Counter[Key] = Counter()
     user: Counter[Key] = Counter()
     total: Counter[Key] = Counter()
     for m in mentions:
         total[m.key] += 1
-        if m.turn.role in (USER, FACT):
-            entries[m.key].add(m.turn.entry)
-            user[m.key] += 1
-            shown = cues(m.sentence)
-            own[m.key] += _first(m.turn, m.turn.text) and not shown & {"third", "they", "hearsay"}
+        if m.turn.role not in (USER, FACT):
+            continue
+        user[m.key] += 1
+        if _first(m.turn, m.turn.text) and not cues(m.sentence) & _OTHERS:
+            own[m.key] += 1
+            point = max(0.0, near[m.turn.entry, m.turn.place])
+            point += lexicon.share(stems(m.turn.text))
+            seen = entries[m.key]
+            seen[m.turn.entry] = max(seen.get(m.turn.entry, 0.0), point)
     return {
-        k: (math.log1p(len(entries[k])), own[k] / max(1, user[k]), user[k] / n)
+        k: (
+            math.log1p(sum(entries[k][e] for e in sorted(entries[k]))) if k in entries else 0.0,
+            own[k] / max(1, user[k]),
+            user[k] / n,
+        )
         for k, n in total.items()
     }
 

@@ -12,10 +12,11 @@ from adapters.models.embedded.probe_spans import (
     IDENT,
     NAME,
     QUANTITY,
+    WORD,
     Span,
     spans,
 )
-from memprobe.leakage import content_stems, stem, words
+from memprobe.leakage import stem, words
 from memprobe.stopwords import STOP_WORDS
 
 MAX_QUESTION = 2_000
@@ -44,18 +45,31 @@ _FRAME = frozenset(
         user's user stay stayed stick stuck remain remained remains""",
     )
 )
+_NOUNS: tuple[tuple[re.Pattern[str], frozenset[str]], ...] = (
+    (
+        re.compile(
+            r"\b(?:which|what) (?:week)?days?\b|\bday of the week\b|\bweekday\b|\bdate\b"
+            r"|\b(?:the|my|our|whose) (?:[\w-]+ )?day\b(?! (?:office|trip|out|off|job|care))",
+            re.I,
+        ),
+        frozenset((DAY,)),
+    ),
+    (
+        re.compile(
+            r"\b(?:limit|expiry|timeout|interval|size|rate|price|fee|amount|number|threshold|quota"
+            r"|length|duration|period|dose|speed|weight)\b",
+            re.I,
+        ),
+        frozenset((QUANTITY,)),
+    ),
+)
 _ASKS: tuple[tuple[re.Pattern[str], frozenset[str]], ...] = (
     (re.compile(r"\b(?:who|whom|whose)\b|\bperson\b", re.I), frozenset((NAME,))),
-    (re.compile(r"\b(?:which|what) (?:week)?day\b|\bday of the week\b|\bdate\b", re.I),
-     frozenset((DAY,))),
     (re.compile(r"\bwhat time\b|\bo'clock\b|\bat what hour\b", re.I), frozenset((CLOCK,))),
     (re.compile(r"\bwhen\b", re.I), frozenset((DAY, CLOCK))),
     (
         re.compile(
-            r"\bhow (?:long|many|much|often|big|large|high|far|fast)\b|\b(?:limit|expiry|timeout"
-            r"|interval|budget|size|rate|price|fee|amount|number|threshold|quota|length|duration"
-            r"|period|dose|speed|weight)\b",
-            re.I,
+            r"\bhow (?:long|many|much|often|big|large|high|far|fast)\b", re.I
         ),
         frozenset((QUANTITY,)),
     ),
@@ -79,30 +93,47 @@ class Question:
 
 
 @lru_cache(maxsize=4_096)
-def read_question(text: str, asks_value: bool = True) -> Question:
+def read_question(text: str, asks_value: bool = True, names_value: bool = False) -> Question:
     """Take a question apart. An empty one has no subject, and anything may answer it.
 
     `asks_value`: the question word stands for the value ("who approves ...?"), not for
-    a source, a time or a yes ("who mentioned ...?").
+    a source, a time or a yes ("who mentioned ...?"). `names_value`: it may name a value
+    in lower case ("was the oboe ever talked of?").
     """
     text = text[:MAX_QUESTION]
     named = tuple(
         s for s in spans(text) if s.kind in (NAME, IDENT, QUANTITY, CLOCK, DAY) and s.text
     )
+    if not named and names_value:
+        named = _lower_case(text)
     rest = text
     for span in reversed(named):
         rest = rest[: span.start] + " " + rest[span.end :]
     kept = [w for w in words(rest) if len(w) > 1 and w not in _STOP and stem(w) not in _FRAME]
     phrase = " ".join(dict.fromkeys(kept)) or rest.strip() or text.strip()
     forms: frozenset[str] = frozenset()
-    for pattern, kinds in _ASKS:
-        if pattern.search(rest) and (asks_value or kinds == {QUANTITY}):
+    for pattern, kinds in (*_NOUNS, *(_ASKS if asks_value else ())):
+        if pattern.search(rest):
             forms |= kinds
     if named and not asks_value:
         forms = frozenset(s.kind for s in named)
     return Question(text, frozenset(map(stem, kept)), phrase, forms, named)
 
 
-def plain_words(question: Question) -> list[str]:
-    """The lower-case words of content that a question holds, frame words left out."""
-    return [w for w in words(question.text) if content_stems(w) and stem(w) not in _FRAME]
+_OWN = re.compile(r"\b(?:my|our|user['’]s)\s+", re.I)
+_ARTICLE = re.compile(r"\b(?:the|an?|of|about|with|for)\s+([a-z][a-z-]{2,})\b")
+
+
+def _lower_case(text: str) -> tuple[Span, ...]:
+    """The first word of content behind an article, what follows "my" or "our" left out."""
+    own = set()
+    for found in _OWN.finditer(text):
+        for word in re.finditer(r"[\w'’-]+", text[found.end() :]):
+            if word.group().lower() in _STOP:
+                break
+            own.add(found.end() + word.start())
+    for found in _ARTICLE.finditer(text):
+        noun = found.group(1)
+        if noun not in _STOP and stem(noun) not in _FRAME and found.start(1) not in own:
+            return (Span(noun, found.start(1), found.end(1), WORD),)
+    return ()

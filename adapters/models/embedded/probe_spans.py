@@ -42,7 +42,7 @@ _PATTERNS: tuple[tuple[str, re.Pattern[str]], ...] = (
         ),
     ),
 )
-_CAP = r"(?:[A-Z][\w’']*[\w]|[A-Z](?=\.?\s[A-Z]))(?:[-.][A-Za-z0-9]+)*"
+_CAP = r"(?!I\b)(?:[A-Z](?:[\w’']*[\w])?)(?:[-.][A-Za-z0-9]+)*"
 _NAME = re.compile(rf"\b{_CAP}(?:\s(?:(?:of|the|and|de|la|&|St\.?)\s)?{_CAP})*")
 _LINKS = frozenset(("of", "the", "and", "de", "la", "&"))
 _UNITS = frozenset(
@@ -163,8 +163,8 @@ _COMMON_STARTS = frozenset(
     re.findall(
         r"\S+",
         """add added adding write wrote writing draft drafted send sent sending put book booked
-    booking check checked checking fix fixed change changed changing run ran running build built create
-    created update updated updating remove removed removing delete deleted open close closed
+    booking check checked checking fix fixed change changed changing run ran running build built
+    create created update updated updating remove removed removing delete deleted open close closed
     morning afternoon evening tonight today news back need quick question short long same new old
     done good great lovely perfect nice ha hm hmm oh ah well right sure fine true exactly agreed
     understood noted deal sorry thank thx ta ok yep nope nah poor big small last next other both

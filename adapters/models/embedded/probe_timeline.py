@@ -21,7 +21,7 @@ from memprobe.metrics import Floats
 
 REPLACING = (
     "same_form", "value_sim", "shares_word", "old_in_entry", "old_out", "old_stays",
-    "old_later", "old_strength", "own_strength", "seen_before", "seen_later", "new_in_entry",
+    "old_later", "like_old", "new_in_entry",
 )  # fmt: skip
 """What the second model sees beside `NAMES`, of a mention and the value that held."""
 _AT = {name: i for i, name in enumerate(NAMES)}
@@ -90,16 +90,11 @@ def replacing_rows(reading: Reading, held: Floats, old: Key) -> tuple[list[int],
     mentions, rows = reading.mentions, reading.rows
     mine = [i for i, m in enumerate(mentions) if m.key == old]
     start = min((mentions[i].turn.entry for i in mine), default=0)
-    strength = {k: s for s, k in standing(reading, held, 0.0)}
     forms = {mentions[i].span.kind for i in mine}
     by_entry: dict[int, list[int]] = defaultdict(list)
     for i in mine:
         by_entry[mentions[i].turn.entry].append(i)
-    later = _later(mentions, held, mine)
-    places: dict[Key, list[int]] = defaultdict(list)
-    for m in mentions:
-        if m.turn.role in (USER, FACT):
-            places[m.key].append(m.turn.entry)
+    later = _later(reading, held, mine)
     within: dict[tuple[Key, int], int] = defaultdict(int)
     for m in mentions:
         within[m.key, m.turn.entry] += 1
@@ -111,7 +106,8 @@ def replacing_rows(reading: Reading, held: Floats, old: Key) -> tuple[list[int],
         i
         for i, m in enumerate(mentions)
         if m.key != old
-        and m.turn.entry >= start
+        and m.turn.role in (USER, FACT)
+        and (m.turn.entry > start or (m.turn.entry == start and rows[i][_AT["cue_change"]]))
         and not set(m.key) <= set(old)
         and _may_replace(m.span.kind, forms, kin[m.key])
     ]
@@ -130,10 +126,7 @@ def replacing_rows(reading: Reading, held: Floats, old: Key) -> tuple[list[int],
                 max((_out(rows[j]) for j in beside), default=0.0),
                 max((float(rows[j][_AT["cue_stay"]]) for j in beside), default=0.0),
                 later.get(entry, 0.0),
-                min(3.0, strength[old]) / 3.0,
-                min(3.0, strength[m.key]) / 3.0,
-                min(3.0, len({e for e in places[m.key] if e < entry})) / 3.0,
-                min(3.0, len({e for e in places[m.key] if e > entry})) / 3.0,
+                _likeness(reading, m, mine),
                 min(3.0, within[m.key, entry]) / 3.0,
             ]
         )
@@ -150,18 +143,41 @@ def _out(row: Floats) -> float:
     return float(max(row[_AT[n]] for n in ("out_of", "after_old", "cue_stale")))
 
 
-def _later(mentions: Sequence[Mention], held: Floats, mine: Sequence[int]) -> dict[int, float]:
-    """For each entry, how firmly the old value is stated in entries after it."""
+def _likeness(reading: Reading, mention: Mention, mine: Sequence[int]) -> float:
+    """How near a mention's turn is to what the user said of the old value in other entries."""
+    others = sorted(
+        {
+            (t.entry, t.place)
+            for t in (reading.mentions[i].turn for i in mine)
+            if t.entry != mention.turn.entry and t.role in (USER, FACT)
+        }
+    )
+    if not others:
+        return 0.0
+    here = reading.said[mention.turn.entry, mention.turn.place]
+    return float(np.einsum("id,d->i", np.stack([reading.said[p] for p in others]), here).max())
+
+
+def _later(reading: Reading, held: Floats, mine: Sequence[int]) -> dict[int, float]:
+    """For each entry, how firmly the user states the old value again in entries after it.
+
+    A restatement with a word of staying counts in full, a bare one little: an old
+    invoice names the old value, too. Two in full are as much as it gets.
+    """
     peak: dict[int, float] = defaultdict(float)
     for i in mine:
-        entry = mentions[i].turn.entry
-        peak[entry] = max(peak[entry], float(held[i]))
-    last = max((m.turn.entry for m in mentions), default=0)
+        m, row = reading.mentions[i], reading.rows[i]
+        if m.turn.role not in (USER, FACT):
+            continue
+        stays = row[_AT["cue_stay"]] or row[_AT["turn_stay"]]
+        firm = float(held[i]) * (1.0 if stays else 0.3) * (0.3 if row[_AT["cue_stale"]] else 1.0)
+        peak[m.turn.entry] = max(peak[m.turn.entry], firm)
+    last = max((m.turn.entry for m in reading.mentions), default=0)
     out: dict[int, float] = {}
     running = 0.0
     for entry in range(last, -1, -1):
-        out[entry] = running
-        running = max(running, peak.get(entry, 0.0))
+        out[entry] = min(2.0, running) / 2.0
+        running += peak.get(entry, 0.0)
     return out
 
 
