@@ -37,6 +37,7 @@ BUILT_IN: dict[str, str] = {
     "mem0": "adapters.memory.mem0:Mem0",
     "graphiti": "adapters.memory.graphiti:Graphiti",
     "langmem": "adapters.memory.langmem:LangMem",
+    "cognee": "adapters.memory.cognee:Cognee",
     "memt": "adapters.memory.memt:MemT",
     "memoryos": "adapters.memory.memoryos:MemoryOS",
     "full_context": "adapters.memory.sessions:FullContext",

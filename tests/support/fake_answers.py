@@ -54,6 +54,7 @@ MEMORY_SYSTEMS = (
     "fake_memory_mem0",
     "fake_memory_amem",
     "fake_memory_memt",
+    "fake_memory_cognee",
     "fake_memory_memoryos",
 )
 
