@@ -39,7 +39,13 @@ KEYS = (
     "AZURE_API_KEY",
     "HOSTED_VLLM_API_KEY",
 )
-EXTRAS = {"mem0": "mem0", "postgres": "psycopg", "s3": "boto3", "dask": "prefect_dask"}
+EXTRAS = {
+    "mem0": "mem0",
+    "graphiti": "graphiti_core",
+    "postgres": "psycopg",
+    "s3": "boto3",
+    "dask": "prefect_dask",
+}
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,6 @@ from adapters.memory.contract import CHECKS, NO_NETWORK, check_spec
 from adapters.memory.contract.bench import Bench, Violation
 from adapters.memory.contract.modelled import TURNS, model_failures
 from adapters.memory.contract.models import ContractModels, contract_models
-from adapters.memory.external import version_of
 from adapters.memory.registry import Registry
 from adapters.models.minilm import MiniLM
 from adapters.models.retry import RetryPolicy
@@ -22,7 +21,12 @@ from memprobe.config import RunConfig
 from memprobe.errors import MissingPrerequisite
 from tests.support.fake_server import FakeServer
 
-ASKING = ("amem", "mem0", "memt")
+ASKING = (
+    "amem",
+    "mem0",
+    "memt",
+    pytest.param("graphiti", marks=[pytest.mark.heavy, pytest.mark.timeout(1200)]),
+)
 
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
@@ -54,8 +58,9 @@ async def models(
 async def test_it_holds_the_contract(
     name: str, models: ContractModels, server: FakeServer, embedder: MiniLM, tmp_path: Path
 ) -> None:
-    if name == "mem0" and version_of("mem0ai") is None:
-        pytest.skip("mem0ai is not installed")
+    card = Registry(embedder, names=[name]).card(name)
+    if card.package is not None and card.package_version is None:
+        pytest.skip(f"{card.package} is not installed")
     results = {r.name: r for r in await check_spec(name, embedder, workdir=tmp_path, models=models)}
     assert list(results) == [*CHECKS, NO_NETWORK]
     assert [(r.name, r.detail) for r in results.values() if not r.passed] == []
