@@ -11,8 +11,12 @@ epochs AS (
 SELECT m.layer, m.scorer, m.system, m.access_mode, m.k, p.user_id, e.epoch, p.probe_index,
        p.probe_type, p.paradigm, p.condition, p.domain, p.expected, p.split, p.group_id,
        p.fact_type, v.match, v.parts_json, v.why,
-       coalesce(v.status = 'scored', false) AS scored,
-       coalesce(v.status <> 'scored' AND v.reason <> 'dataset_error', true) AS failed,
+       coalesce(v.status = 'scored' AND v.match IN ('correct', 'partial', 'incorrect'), false)
+           AS scored,
+       CASE WHEN v.system IS NULL THEN true
+            WHEN v.status = 'scored' THEN coalesce(v.match = 'execution_error', false)
+            ELSE v.reason <> 'dataset_error'
+       END AS failed,
        coalesce(v.match = 'correct', false) AS correct,
        v.reason, v.detail, v.call_id
 FROM modes m

@@ -14,7 +14,7 @@ from storage.catalog import query
 from storage.runs import RunStore, Unit
 from tasks.paradigms.score import score_paradigms
 from tests.paradigms.test_metrics import FULL, OWN
-from tests.storage.probe_rows import commit_answers, commit_probes, failure_row
+from tests.storage.probe_rows import commit_answers, commit_probes, failure_row, verdict_row
 from tests.storage.rows import Row, item, new_run
 
 VIEWS = {
@@ -127,10 +127,22 @@ def test_an_episode_that_broke_off_is_an_error_and_a_rate_over_nothing_is_null(
     assert found["n_memories"] is None
 
 
-def test_a_probe_without_gold_is_neither_verdict_nor_error(run: RunStore) -> None:
+@pytest.mark.parametrize("imported", [False, True])
+def test_a_probe_without_gold_is_neither_verdict_nor_error(run: RunStore, imported: bool) -> None:
+    """Whether it is stored as unscored, or with the published match."""
     skipped = dataclasses.replace(OWN[0], score=Score(Match.SKIP, "no gold"))
     commit_probes(run, OWN)
     commit_answers(run, "mem", [skipped, *OWN[1:]])
+    if imported:
+        rows = [
+            verdict_row("mem", r, scorer, **more)
+            for scorer in ("strict", "paper")
+            for r, more in [
+                (skipped, {"match": "skip", "status": "scored", "reason": None}),
+                *((r, {}) for r in OWN[1:] if r.episode == "a"),
+            ]
+        ]
+        run.commit(Unit("answer", "mem", "a"), "f", {"probe_verdicts": rows})
     found = one(run, "SELECT * FROM probe_summary WHERE scorer = 'strict'")
     assert (found["n"], found["n_errors"], found["n_total"]) == (10, 1, 11)
     score_paradigms(run)
