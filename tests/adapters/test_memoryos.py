@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from adapters.memory.memoryos import MemoryOS, Options
+from adapters.memory.memoryos.model import UNNAMED
 from adapters.memory.memoryos.pairs import PLACEHOLDER, sides
 from memprobe import AdapterError, DocumentEvent, MemorySystem, UnsupportedEvent
 from memprobe.errors import MissingPrerequisite
@@ -140,7 +141,7 @@ async def test_the_published_calls_have_their_own_heat_and_length(bench: MemoryO
         PAPER: {
             "continuity": (0.0, 10),
             "meta": (0.3, 100),
-            **dict.fromkeys(("themes", "summary", "profile", "knowledge"), (0.7, 2000)),
+            **dict.fromkeys(("themes", "profile", "knowledge"), (0.7, 2000)),
         },
     }
     for protocol, limits in wanted.items():
@@ -203,6 +204,15 @@ async def test_a_page_without_a_theme_is_summed_up(bench: MemoryOSBench) -> None
     await tell(store, "a", "b", "c")
     (segment,) = await of(store, "segment_summary")
     assert (segment.content, segment.fields["summary_keywords"]) == ("They spoke of nothing.", [])
+
+
+async def test_as_published_pages_without_a_theme_share_a_segment(bench: MemoryOSBench) -> None:
+    store = await bench.store(PAPER)
+    say("themes", "[]", "No theme.")
+    await tell(store, "boats", "pasta", "c", "d")
+    assert await contents(store, "segment_summary") == [UNNAMED]
+    assert [i.fields["page_id"] for i in await of(store, "page")] == ["page_00001", "page_00002"]
+    assert "summary" not in bench.asked()
 
 
 async def filled(bench: MemoryOSBench, protocol: Protocol = STRICT, **options: Any) -> MemoryOS:

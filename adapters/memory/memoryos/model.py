@@ -23,6 +23,10 @@ FAILED = "Error: Could not get response from LLM."
 """What the published client gives in place of an answer that did not come, as if it were one."""
 
 
+UNNAMED = "General conversation segment from short-term memory."
+"""The published summary of pages for which no theme could be read."""
+
+
 @dataclass(frozen=True, slots=True)
 class Question:
     """A prompt with its published temperature and token limit."""
@@ -70,11 +74,17 @@ class Analyst:
         return await self._ask(META, shown, parsing.sentence)
 
     async def themes(self, pages: Sequence[Page]) -> tuple[Theme, ...]:
-        """What the pages are about: two themes at most, or a summary where none is named."""
+        """What the pages are about; where no theme is named, a summary.
+
+        The published summary is then one and the same sentence, so that all such pages
+        share a segment.
+        """
         shown = {"pages": [page.quoted() for page in pages]}
         found = await self._ask(THEMES, shown, parsing.themes)
         if found:
             return found
+        if self._published:
+            return (Theme(theme="", keywords=(), content=UNNAMED),)
         summary = await self._ask(SUMMARY, shown, parsing.sentence)
         return (Theme(theme="", keywords=(), content=summary),)
 

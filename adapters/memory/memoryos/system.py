@@ -172,7 +172,8 @@ class MemoryOS:
             raise profile
         if isinstance(learnt, BaseException):
             raise learnt
-        longterm.rewrite(store, profile, pages, self._analyst.take_marks())
+        # Which of the two came first is chance.
+        longterm.rewrite(store, profile, pages, sorted(self._analyst.take_marks()))
         rows = await self._rows(store, learnt)
         longterm.learn(store, learnt, rows, pages, self.options.knowledge_capacity)
         midterm.cool(store, segment.id, _now(store))
