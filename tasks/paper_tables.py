@@ -75,15 +75,20 @@ def _short(name: str) -> str:
     return _SHORT.get(name, name)
 
 
-def _table(
+def table_of(
     identity: str, title: str, columns: Sequence[str], rows: Sequence[tuple[str, Sequence[Any]]]
 ) -> PaperTable:
-    whys: dict[str, list[str]] = defaultdict(list)
+    """A table whose notes tell why a dash is one: rows of a label and a place for each column."""
+    whys: dict[tuple[str, str], list[str]] = defaultdict(list)
     for label, places in rows:
         for column, place in zip(columns, places, strict=True):
             if place is not None and place.cells[0].value is None:
-                whys[place.cells[0].why or "no value"].append(f"{label}, {column}")
-    notes = tuple(f"{ABSENT} {why}: {'; '.join(places)}" for why, places in whys.items())
+                whys[place.cells[0].why or "no value", column].append(label)
+    where: dict[str, list[str]] = defaultdict(list)
+    for (why, column), labels in whys.items():
+        every = len(labels) == len(rows) > 1
+        where[why] += [f"{label}, {column}" for label in (["every row"] if every else labels)]
+    notes = tuple(f"{ABSENT} {why}: {'; '.join(places)}" for why, places in where.items())
     made = tuple((label, tuple(places)) for label, places in rows)
     return PaperTable(identity, title, tuple(columns), made, notes)
 
@@ -112,7 +117,7 @@ def layout(figures: PaperFigures) -> list[PaperTable]:
     )
     heads = [f"B {'full' if w == 'B_dump' else w[2:].replace('retrieve', 'top-k')}" for w in ways]
     tables = [
-        _table(
+        table_of(
             "table2",
             "Table 2. Task completion, preference, turns, recovery, footprint",
             ["A %", "D", "C", *heads, "Items", "Chars/item"],
@@ -131,7 +136,7 @@ def layout(figures: PaperFigures) -> list[PaperTable]:
                 for system, row in t["table2"].items()
             ],
         ),
-        _table(
+        table_of(
             "table3",
             "Table 3. Recovery by category",
             [_short(c) for c in CATEGORIES],
@@ -144,7 +149,7 @@ def layout(figures: PaperFigures) -> list[PaperTable]:
     labels = [*LABELS, *(["other"] if any("other" in row for row in t["table4"].values()) else [])]
     columns = [*labels, "recovery_rate_pct"]
     tables.append(
-        _table(
+        table_of(
             "table4",
             "Table 4. Who lost what was not recovered (targets)",
             [_short(c) for c in columns],
@@ -163,7 +168,7 @@ def layout(figures: PaperFigures) -> list[PaperTable]:
         )
     )
     tables.append(
-        _table(
+        table_of(
             "table13",
             "Table 13. Attribution by category, full store (targets)",
             [_short(c) for c in labels],
@@ -178,7 +183,7 @@ def layout(figures: PaperFigures) -> list[PaperTable]:
         )
     )
     tables.append(
-        _table(
+        table_of(
             "table14",
             "Table 14. Footprint over users (quantiles are order statistics)",
             [f"{kind} {q}" for kind in ("Items", "Chars") for q in QUANTILES],
@@ -196,7 +201,7 @@ def layout(figures: PaperFigures) -> list[PaperTable]:
         )
     )
     tables.append(
-        _table(
+        table_of(
             "gap",
             "Appendix H. Gap of a user: full store minus top-k",
             [q.capitalize() for q in GAPS],
@@ -255,15 +260,21 @@ def _latex_cell(place: Printed | None) -> str:
     return f"{tex(figure).replace('±', PM)} {{\\scriptsize {tex('[' + n)}}}"
 
 
-def to_csv(figures: PaperFigures) -> str:
-    """One line a figure, with full precision, n, and the reason of a missing one."""
+def to_csv(figures: PaperFigures, before: str = "") -> str:
+    """One line a figure, with full precision, n, and the reason of a missing one.
+
+    With `before`, a prefix of the tables' names, the lines go below others and have
+    no head.
+    """
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(["table", "row", "column", "value", "n", "total", "missing_because"])
+    if not before:
+        writer.writerow(["table", "row", "column", "value", "n", "total", "missing_because"])
     for path, cell in leaves(figures.tables).items():
         table, row, column = _place(path)
         value = "" if cell.value is None else repr(cell.value)
-        writer.writerow([table, defuse(row), column, value, cell.n, cell.total, cell.why])
+        name = f"{before}{table}"
+        writer.writerow([name, defuse(row), column, value, cell.n, cell.total, cell.why])
     return out.getvalue()
 
 
@@ -318,7 +329,7 @@ def read_expected(path: Path) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         raise UsageError(f"{path} is not valid JSON: {error}") from error
     if not isinstance(found, dict) or not any(isinstance(v, dict) for v in found.values()):
-        raise UsageError(f"{path} has no tables: an object of table2, table3 ... is needed")
+        raise UsageError(f"{path} has no tables: an object of a table's rows is needed for each")
     return found
 
 

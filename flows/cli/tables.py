@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -12,12 +12,13 @@ import typer
 from flows.cli import errors
 from flows.cli.options import Json, RunName, opened, with_settings
 from flows.cli.output import emit_json, note
+from memprobe.errors import UsageError
 from memprobe.settings import Resolved
 
 if TYPE_CHECKING:
     from storage.runs import RunStore
     from tasks.paper_figures import PaperFigures
-    from tasks.paper_tables import Expectation
+    from tasks.paper_tables import Expectation, PaperTable
 
 
 def register(app: typer.Typer) -> None:
@@ -30,8 +31,13 @@ def tables(
     resolved: Resolved,
     run: RunName,
     paper: Annotated[
-        Literal["recovery"], typer.Option(help="Whose tables: 2, 3, 4, 13, 14 and Appendix H.")
-    ] = "recovery",
+        Literal["recovery", "paradigms"] | None,
+        typer.Option(
+            help="Whose tables; by default those of the run's suite. recovery: 2, 3, 4, 13, 14 "
+            "and Appendix H; paradigms: overall, plasticity, stability, fidelity, probe, "
+            "paradigm, split.",
+        ),
+    ] = None,
     style: Annotated[
         Literal["text", "csv", "latex"], typer.Option("--format", help="How they are written.")
     ] = "text",
@@ -49,7 +55,7 @@ def tables(
     ] = None,
     json_output: Json = False,
 ) -> None:
-    """Print a recovery run's figures as the published tables, each with its n.
+    """Print a run's figures as the published tables of its suite, each with its n.
 
     Works on imported runs and on runs of your own; a cell that a run has no
     records for is a dash with its reason. Examples:
@@ -58,15 +64,14 @@ def tables(
 
     `memprobe tables pub --expect expected.json`
 
-    `memprobe tables pub --protocol strict`
+    `memprobe tables pub56 --paper paradigms --protocol strict`
     """
     from tasks import paper_tables
-    from tasks.paper_figures import paper_figures
 
     wanted = paper_tables.read_expected(expect) if expect is not None else None
     store = opened(resolved, run)[1]
-    figures = paper_figures(store)
-    strict = _strict(store) if beside == "strict" else None
+    made = _of_paper(store, paper or store.manifest.config.suite, beside == "strict")
+    figures, strict = made.figures, made.beside
     compared = paper_tables.compare(figures, wanted) if wanted is not None else None
     if json_output:
         facts = _facts(figures, compared)
@@ -75,7 +80,7 @@ def tables(
         print(paper_tables.to_csv(figures), end="")
     else:
         write = paper_tables.to_latex if style == "latex" else paper_tables.to_text
-        print(write(paper_tables.layout(figures)), end="")
+        print(write(made.layout()), end="")
     if strict is not None and not json_output:
         print(strict(style), end="")
     if compared is None:
@@ -88,6 +93,73 @@ def tables(
     note(f"memprobe: {same} of {compared.compared} values as expected")
     if compared.differences:
         raise typer.Exit(errors.INCOMPLETE)
+
+
+@dataclass(frozen=True, slots=True)
+class _Paper:
+    """A paper's figures of a run, how they are laid out, and what stands beside them."""
+
+    figures: PaperFigures
+    layout: Callable[[], list[PaperTable]]
+    beside: Callable[[str], Any] | None
+
+
+def _of_paper(store: RunStore, paper: str, strict: bool) -> _Paper:
+    if paper == "paradigms":
+        return _of_paradigms(store, strict)
+    if store.manifest.config.suite != "recovery":
+        suite = store.manifest.config.suite
+        raise UsageError(
+            f"run {store.name!r} is of the {suite} suite; memprobe tables {store.name} "
+            f"--paper {suite}"
+        )
+    from tasks import paper_tables
+    from tasks.paper_figures import paper_figures
+
+    figures = paper_figures(store)
+    return _Paper(figures, lambda: paper_tables.layout(figures), _strict(store) if strict else None)
+
+
+def _of_paradigms(store: RunStore, strict: bool) -> _Paper:
+    from tasks.paradigms import tables as paradigms
+
+    layer, scorer = paradigms.front(store)
+    figures = paradigms.paradigm_figures(store, layer, scorer)
+    title = paradigms.title_of(layer, scorer)
+    beside = _strict_paradigms(store) if strict else None
+    return _Paper(figures, lambda: paradigms.layout(figures, title), beside)
+
+
+def _strict_paradigms(store: RunStore) -> Callable[[str], Any]:
+    """The same tables by our scorers, and the verdicts that they turn."""
+    from tasks import paper_tables
+    from tasks.paradigms import changes
+    from tasks.paradigms import tables as paradigms
+
+    scorers = (
+        ["paper", "strict"] if paradigms.front(store)[0] == paradigms.PUBLISHED else ["strict"]
+    )
+    made = {name: paradigms.paradigm_figures(store, paradigms.BASE, name) for name in scorers}
+    found = changes.comparisons(store)
+
+    def laid_out(name: str) -> list[PaperTable]:
+        return paradigms.layout(made[name], paradigms.title_of(paradigms.BASE, name))
+
+    def written(style: str) -> Any:
+        match style:
+            case "json":
+                figures = {name: _plain(figures.tables) for name, figures in made.items()}
+                return {"tables": figures, "changes": [asdict(one) for one in found]}
+            case "csv":
+                texts = [paper_tables.to_csv(f, f"{name}:") for name, f in made.items()]
+                return "".join([*texts, changes.to_csv(found)])
+            case "latex":
+                texts = [paper_tables.to_latex(laid_out(name)) for name in made]
+                return "\n" + "\n".join([*texts, changes.to_latex(found)])
+        texts = [paper_tables.to_text(laid_out(name)) for name in made]
+        return "\n" + "\n".join([*texts, changes.to_text(found)])
+
+    return written
 
 
 def _strict(store: RunStore) -> Callable[[str], Any]:
@@ -104,17 +176,18 @@ def _strict(store: RunStore) -> Callable[[str], Any]:
     return lambda style: writers[style](found)
 
 
-def _facts(figures: PaperFigures, compared: Expectation | None) -> dict[str, Any]:
-    def plain(value: Any) -> Any:
-        if isinstance(value, dict):
-            return {key: plain(one) for key, one in value.items()}
-        return [plain(v) for v in value] if isinstance(value, list) else asdict(value)
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _plain(one) for key, one in value.items()}
+    return [_plain(v) for v in value] if isinstance(value, list) else asdict(value)
 
+
+def _facts(figures: PaperFigures, compared: Expectation | None) -> dict[str, Any]:
     facts = {
         "run": figures.run,
         "layer": figures.layer,
         "users": list(figures.users),
-        "tables": plain(figures.tables),
+        "tables": _plain(figures.tables),
     }
     if compared is not None:
         facts["compared"] = compared.compared
