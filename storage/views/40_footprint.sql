@@ -2,7 +2,14 @@
 -- of the whole store as a reader is given it, by the tokenizer named beside them. A run that was
 -- scored before that has items and characters, and no tokens.
 CREATE VIEW store_footprint AS
-WITH stores AS (SELECT DISTINCT system, user_id, epoch FROM episodes),
+WITH stores AS (
+    SELECT system, user_id, epoch FROM episodes
+    UNION
+    SELECT system, user_id, epoch FROM ingests
+    UNION
+    -- Of an imported run of the paradigms suite only the items are known.
+    SELECT system, user_id, epoch FROM memory_items SEMI JOIN probes USING (user_id)
+),
 held AS (
     SELECT system, user_id, epoch, count(*) AS items, sum(chars)::BIGINT AS chars
     FROM memory_items
@@ -33,7 +40,13 @@ ORDER BY system, user_id;
 CREATE VIEW footprint AS
 WITH attempted AS (
     SELECT system, count(DISTINCT user_id) AS n
-    FROM (SELECT system, user_id FROM verdicts UNION ALL SELECT system, user_id FROM episodes)
+    FROM (
+        SELECT system, user_id FROM verdicts
+        UNION ALL SELECT system, user_id FROM episodes
+        UNION ALL SELECT system, user_id FROM probe_verdicts
+        UNION ALL SELECT system, user_id FROM ingests
+        UNION ALL SELECT system, user_id FROM memory_items SEMI JOIN probes USING (user_id)
+    )
     GROUP BY ALL
 ),
 largest AS (

@@ -114,6 +114,7 @@ WITH attempted AS (
     FROM (
         SELECT system, user_id FROM verdicts
         UNION ALL SELECT system, user_id FROM episodes
+        UNION ALL SELECT system, user_id FROM probe_verdicts
         UNION ALL SELECT system, user_id FROM operations
     )
     GROUP BY ALL

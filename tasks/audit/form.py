@@ -24,7 +24,7 @@ def form_page(sheet: str, ids: Sequence[str], texts: Sequence[dict[str, str]]) -
     """The page. It holds the items as data; nothing in them can be markup or script."""
     from jinja2 import DictLoader, Environment, StrictUndefined
 
-    from tasks.report.build import policy, script_json
+    from tasks.report.page import policy, script_json
 
     script = _asset("form.js")
     data: dict[str, Any] = {

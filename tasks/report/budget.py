@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from adapters.models.windows import Window
 from memprobe.types import AccessMode
 from tasks.reading import ANSWER_RESERVE
-from tasks.report.data import ReportData, Row, way_name
+from tasks.report.data import ReportData, Row, Running, way_name
 from tasks.report.drawing import (
     HATCHES,
     SCORE_AXIS,
@@ -42,16 +42,17 @@ def overflows(tokens: int, window: int) -> bool:
     return tokens > 0 and tokens + ANSWER_RESERVE > window
 
 
-def _tokenizer(data: ReportData) -> str:
+def _tokenizer(data: Running) -> str:
     names = sorted({row["tokenizer"] for row in data.footprint if row["tokenizer"]})
     return ", ".join(names) or "none: they are counted by `memprobe score`"
 
 
-def footprint(data: ReportData) -> Table:
+def footprint(data: Running) -> Table:
     """Size of the stores, repeated items, and the money of all calls of a system."""
     sizes = {row["system"]: row for row in data.footprint}
     repeats = {row["system"]: row for row in data.duplicates}
     costs = {row["system"]: row for row in data.call_cost}
+    user = data.user
     rows = []
     for system in data.systems:
         size, repeat = sizes.get(system, {}), repeats.get(system, {})
@@ -76,10 +77,10 @@ def footprint(data: ReportData) -> Table:
         "Footprint and cost",
         (
             _SYSTEM,
-            Column("users", "Users n/N"),
-            Column("items", "Items per user", "count"),
-            Column("chars", "Characters per user", "count"),
-            Column("tokens", "Tokens per user", "count"),
+            Column("users", f"{user.capitalize()}s n/N"),
+            Column("items", f"Items per {user}", "count"),
+            Column("chars", f"Characters per {user}", "count"),
+            Column("tokens", f"Tokens per {user}", "count"),
             Column("largest", "Largest store, tokens", "int"),
             Column("duplicates", "Duplicates stored", "percent"),
             Column("found", "Duplicates retrieved", "percent"),
@@ -90,7 +91,8 @@ def footprint(data: ReportData) -> Table:
         (
             "Characters are Unicode code points of the items. Tokens are those of the whole "
             f"store as a reader is given it; tokenizer: {_tokenizer(data)}. A duplicate has "
-            "exactly the text of another item of the same store. Users n/N: those whose store "
+            "exactly the text of another item of the same store. "
+            f"{user.capitalize()}s n/N: those whose store "
             "is there.",
             "Calls are those of every role, for measuring too; what the memory itself asks for "
             "is under ingestion. An answer that two systems share is counted at its price for "
@@ -100,14 +102,14 @@ def footprint(data: ReportData) -> Table:
     )
 
 
-def _stores(data: ReportData) -> dict[str, list[int]]:
+def _stores(data: Running) -> dict[str, list[int]]:
     found: dict[str, list[int]] = {}
     for row in data.stores:
         found.setdefault(row["system"], []).append(row["tokens"])
     return found
 
 
-def windows(data: ReportData) -> Table:
+def windows(data: Running) -> Table:
     """Every system's stores against the window of each reader that is looked at."""
     stores = _stores(data)
     rows = []
@@ -340,13 +342,13 @@ def footprint_chart(data: ReportData) -> Chart | None:
     )
 
 
-def _windows_drawn(data: ReportData) -> list[Window]:
+def _windows_drawn(data: Running) -> list[Window]:
     """The reader's window and those asked for; the well-known ones when there are none."""
     named = [window for window in data.windows if window.source != "well known"]
     return named or list(data.windows)
 
 
-def window_chart(data: ReportData) -> Chart | None:
+def window_chart(data: Running) -> Chart | None:
     """Mean share of each window, the largest store as a whisker, a line where it is full."""
     stores = {name: sizes for name, sizes in _stores(data).items() if any(sizes)}
     systems = [system for system in data.systems if system in stores]

@@ -1,31 +1,29 @@
-"""The case browser's data: one compressed payload per user, and an index over all cases.
+"""The case browser of recovery: one payload per user, and an index over all cases.
 
-A user's texts are needed only when a reader opens one of that user's cases, so
-each payload is gzip in base64, inflated in the browser on demand. A store's
-texts are held once; retrievals and turns point at them.
+A store's texts are held once; retrievals and turns point at them.
 """
 
 from __future__ import annotations
 
-import base64
-import gzip
-import io
-import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
-from memprobe.errors import StorageError
-from storage.runs import RunStore, Unit, part_path
+from storage.runs import RunStore
 from tasks.report.checks import CHECKS, Checks
+from tasks.report.packing import (
+    PAYLOAD_CAP,
+    CaseBook,
+    Names,
+    Parts,
+    ahead,
+    fill,
+    outcome,
+    parsed,
+    variant_name,
+)
 
 Row = dict[str, Any]
-PAYLOAD_CAP = 48 * 1024 * 1024
-"""Bytes of base64 that a report may carry; beyond it the first users are kept."""
 _STORE_TABLES = (
     "episodes",
     "turns",
@@ -38,62 +36,13 @@ _STORE_TABLES = (
     "polarity",
 )
 _USER_TABLES = ("users", "targets", "tasks", "oracle_verdicts")
-
-
-def variant_name(row: Mapping[str, Any]) -> str:
-    """How a way of reading is named in links and filters, e.g. `retrieve@5`.
-
-    A later epoch or another score layer is appended: `dump_all;e2;rejudge`.
-    """
-    name = str(row["access_mode"])
-    if row.get("k") is not None:
-        name += f"@{row['k']}"
-    if row.get("epoch", 1) != 1:
-        name += f";e{row['epoch']}"
-    if row.get("layer", "base") != "base":
-        name += f";{row['layer']}"
-    return name
+TABLES = (*_STORE_TABLES, *_USER_TABLES)
+"""What the payloads are made of."""
 
 
 def target_name(row: Mapping[str, Any]) -> str:
     """Category and dimension as one key."""
     return f"{row['category']}/{row['dimension']}"
-
-
-def pack(value: Any) -> str:
-    """JSON, compressed, in base64. The same value gives the same text."""
-    raw = json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
-    return base64.b64encode(gzip.compress(raw, 6, mtime=0)).decode("ascii")
-
-
-def unpack(text: str) -> Any:
-    """The value of a packed text."""
-    return json.loads(gzip.decompress(base64.b64decode(text)))
-
-
-class _Names:
-    """Distinct names in the order of their first use."""
-
-    def __init__(self) -> None:
-        self.places: dict[str, int] = {}
-
-    def place(self, name: str) -> int:
-        return self.places.setdefault(name, len(self.places))
-
-    @property
-    def list(self) -> list[str]:
-        return list(self.places)
-
-
-def _outcome(row: Row) -> Row:
-    return {key: row[key] for key in ("status", "reason", "detail") if row.get(key) is not None}
-
-
-def _json(raw: str | None) -> Any:
-    try:
-        return json.loads(raw) if raw else None
-    except ValueError:
-        return raw
 
 
 class _Items:
@@ -105,7 +54,7 @@ class _Items:
                 "id": row["item_id"],
                 "text": row["content"],
                 "time": row["event_time"],
-                "fields": _json(row["fields_json"]) or None,
+                "fields": parsed(row["fields_json"]) or None,
             }
             for row in rows
         ]
@@ -127,14 +76,14 @@ def _targets(tables: Mapping[str, Sequence[Row]]) -> dict[str, Row]:
             rationale=row["rationale"],
             task_index=row["task_index"],
             planted=row["planted"],
-            critic=_json(row["critic_json"]),
+            critic=parsed(row["critic_json"]),
         )
     for row in tables["oracle_verdicts"]:
         found.setdefault(target_name(row), {})["oracle"] = {
             "can_invite": row["can_invite"],
             "why": row["oracle_reason"],
             "call": row["call_id"],
-            **_outcome(row),
+            **outcome(row),
         }
     return found
 
@@ -150,7 +99,7 @@ def _store(tables: Mapping[str, Sequence[Row]], epoch: int) -> Row:
             "time": row["event_time"],
             "end": row["end_reason"],
             "turns": [],
-            **_outcome(row),
+            **outcome(row),
         }
     preferences: dict[tuple[int, int], list[Row]] = {}
     for row in mine["preference_scores"]:
@@ -159,11 +108,11 @@ def _store(tables: Mapping[str, Sequence[Row]], epoch: int) -> Row:
                 "dimension": row["dimension"],
                 "score": row["score"],
                 "why": row["judge_reason"],
-                **_outcome(row),
+                **outcome(row),
             }
         )
     for row in sorted(mine["turns"], key=lambda row: (row["episode"], row["turn"])):
-        seen = _json(row["retrieved_json"])
+        seen = parsed(row["retrieved_json"])
         turn = {
             "time": row["event_time"],
             "assistant": row["assistant_text"],
@@ -208,7 +157,7 @@ def _cases(system: str, tables: Mapping[str, Sequence[Row]]) -> list[Row]:
                 "why": row["judge_reason"],
                 "model": row["judge_model"],
                 "call": row["call_id"],
-                **_outcome(row),
+                **outcome(row),
             },
             **checks.of(row),
         }
@@ -219,7 +168,7 @@ def _cases(system: str, tables: Mapping[str, Sequence[Row]]) -> list[Row]:
                 "n_items": slot["n_items"],
                 "prompt_tokens": slot["prompt_tokens"],
                 "call": slot["call_id"],
-                **_outcome(slot),
+                **outcome(slot),
             }
         if blame is not None:
             case["attribution"] = {
@@ -235,41 +184,15 @@ def _cases(system: str, tables: Mapping[str, Sequence[Row]]) -> list[Row]:
                     "disclosure_call",
                     "subclass_call",
                 )
-            } | _outcome(blame)
+            } | outcome(blame)
         cases.append(case)
     return cases
-
-
-class Parts:
-    """A run's parts by folder, listed once: a listing for each user would be quadratic."""
-
-    def __init__(self, store: RunStore) -> None:
-        self.store = store
-        self.folders: dict[str, list[str]] = {}
-        for table in (*_STORE_TABLES, *_USER_TABLES):
-            for path in store.parts(table):
-                self.folders.setdefault(path.rsplit("/", 1)[0], []).append(path)
-
-    def read(self, table: str, user: str, system: str = "") -> list[Row]:
-        """The rows of one user, in stored order; nothing stored gives no rows."""
-        folder = part_path(table, Unit("", system, user)).rsplit("/", 1)[0]
-        rows: list[Row] = []
-        for path in self.folders.get(folder, ()):
-            source = io.BytesIO(self.store.files.read(path))
-            try:
-                # One small file: threads would cost more than they bring.
-                rows += pq.ParquetFile(source).read(use_threads=False).to_pylist()
-            except pa.ArrowException as error:
-                raise StorageError(
-                    f"{self.store.location}/{path} cannot be read: {error}"
-                ) from error
-        return rows
 
 
 def user_payload(parts: Parts, user_id: str, systems: Sequence[str]) -> Row:
     """Everything the browser shows of one user, read from the stored parts."""
     own = {table: parts.read(table, user_id) for table in _USER_TABLES}
-    profile = next((_json(row["profile_json"]) for row in own["users"]), None)
+    profile = next((parsed(row["profile_json"]) for row in own["users"]), None)
     payload: Row = {
         "user": user_id,
         "profile": profile,
@@ -286,37 +209,37 @@ def user_payload(parts: Parts, user_id: str, systems: Sequence[str]) -> Row:
     return payload
 
 
-@dataclass(slots=True)
-class CaseBook:
-    """The packed payloads of the users that fit, and the index over their cases.
+class _Index:
+    """What the browser's list and filters know of each case."""
 
-    `total` is the number of users of the run; `users` those whose cases are here.
-    """
+    def __init__(self) -> None:
+        self.systems, self.variants = Names(), Names()
+        self.targets, self.labels = Names(), Names()
+        self.columns: dict[str, list[Any]] = {
+            c: [] for c in ("u", "t", "s", "v", "score", "label", "checks")
+        }
 
-    total: int
-    cap: int
-    users: list[str] = field(default_factory=list)
-    packed: list[str] = field(default_factory=list)
-    index: str = ""
+    def add(self, place: int, payload: Row) -> None:
+        columns = self.columns
+        for case in payload["cases"]:
+            columns["u"].append(place)
+            columns["t"].append(self.targets.place(case["target"]))
+            columns["s"].append(self.systems.place(case["system"]))
+            columns["v"].append(self.variants.place(case["variant"]))
+            columns["score"].append(case["verdict"]["score"])
+            blame = case.get("attribution")
+            columns["label"].append(self.labels.place(blame["label"]) if blame else -1)
+            columns["checks"].append(case.get("checks", 0))
 
-    @property
-    def complete(self) -> bool:
-        """Whether every user of the run is here."""
-        return len(self.users) == self.total
-
-
-def _payloads(store: RunStore, users: Sequence[str], systems: Sequence[str]) -> Iterator[Row]:
-    # A few readers ahead: enough to hide file latency, few enough to bound memory.
-    ahead = 8
-    parts = Parts(store)
-    with ThreadPoolExecutor(max_workers=4) as pool:
-        waiting = [pool.submit(user_payload, parts, user, systems) for user in users[:ahead]]
-        for place in range(len(users)):
-            done = waiting.pop(0).result()
-            following = place + ahead
-            if following < len(users):
-                waiting.append(pool.submit(user_payload, parts, users[following], systems))
-            yield done
+    def value(self) -> Row:
+        return {
+            "systems": self.systems.list,
+            "variants": self.variants.list,
+            "targets": self.targets.list,
+            "labels": self.labels.list,
+            "checkNames": list(CHECKS),
+            **self.columns,
+        }
 
 
 def collect(
@@ -330,47 +253,10 @@ def collect(
 
     `look` is shown every user's records, those that do not fit as well.
     """
-    book = CaseBook(total=len(users), cap=cap)
-    system_names, variants, targets, labels = _Names(), _Names(), _Names(), _Names()
-    columns: dict[str, list[Any]] = {
-        c: [] for c in ("u", "t", "s", "v", "score", "label", "checks")
-    }
-    used, full = 0, False
-    payloads = _payloads(store, users, systems)
-    for payload in payloads:
-        if look is not None:
-            look(payload)
-        if full:
-            continue
-        text = pack(payload)
-        if used + len(text) > cap:
-            full = True
-            if look is not None:
-                continue
-            payloads.close()  # type: ignore[attr-defined]
-            break
-        used += len(text)
-        place = len(book.users)
-        book.users.append(payload["user"])
-        book.packed.append(text)
-        for case in payload["cases"]:
-            columns["u"].append(place)
-            columns["t"].append(targets.place(case["target"]))
-            columns["s"].append(system_names.place(case["system"]))
-            columns["v"].append(variants.place(case["variant"]))
-            columns["score"].append(case["verdict"]["score"])
-            blame = case.get("attribution")
-            columns["label"].append(labels.place(blame["label"]) if blame else -1)
-            columns["checks"].append(case.get("checks", 0))
-    book.index = pack(
-        {
-            "users": book.users,
-            "systems": system_names.list,
-            "variants": variants.list,
-            "targets": targets.list,
-            "labels": labels.list,
-            "checkNames": list(CHECKS),
-            **columns,
-        }
-    )
-    return book
+    parts = Parts(store, TABLES)
+    payloads = ahead(partial(_of_systems, parts, systems), users)
+    return fill(len(users), payloads, _Index(), cap, look)
+
+
+def _of_systems(parts: Parts, systems: Sequence[str], user: str) -> Row:
+    return user_payload(parts, user, systems)

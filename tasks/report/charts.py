@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from memprobe.types import AccessMode, AttributionLabel
 from tasks.report import budget, ingestion
-from tasks.report.data import CATEGORY_NAMES, ReportData, Row, way_name
+from tasks.report.data import CATEGORY_NAMES, ReportData, Row, Running, way_name
 from tasks.report.drawing import (
     HATCHES,
     SCORE_AXIS,
@@ -332,7 +332,7 @@ def cost(data: ReportData) -> Chart | None:
     return _against(data, "cost", "Cost against score", axis, points)
 
 
-def latency(data: ReportData) -> Chart | None:
+def latency(data: Running) -> Chart | None:
     """Median and 95th percentile of each operation of a store."""
     if not data.latency:
         return None

@@ -6,7 +6,7 @@ read. Rows are plain dicts, so that tables and charts can be made of them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import combinations
@@ -16,7 +16,7 @@ from adapters.models.embedded.rubric import rubric
 from adapters.models.windows import Window, asked_window, well_known
 from memprobe import metrics
 from memprobe.config import RunConfig
-from memprobe.types import Category, Protocol, Role
+from memprobe.types import Category, Protocol, Role, SuiteName
 from storage.manifest import Manifest
 from storage.runs import RunStore
 from tasks.footprint import reader_window
@@ -135,39 +135,73 @@ class Comparison:
 
 
 @dataclass(frozen=True, slots=True)
-class ReportData:
-    """All figures of one run. `refused` says, by way of reading, why it is not ranked."""
+class Running:
+    """What a run of any suite took: calls, money, time and the sizes of its stores."""
 
     manifest: Manifest
-    users: tuple[str, ...]
-    n_targets: int
     systems: tuple[str, ...]
-    summary: list[Row]
-    categories: list[Row]
-    attribution: list[Row]
     calls: list[Row]
     call_cost: list[Row]
     latency: list[Row]
-    judge_check: list[Row]
-    unscored: list[Row]
     duplicates: list[Row]
     footprint: list[Row]
     stores: list[Row]
-    budget: list[Row]
     ingestion: list[Row]
-    readers: list[Row]
-    agreement: list[Row]
-    polarity: list[Row]
-    audits: list[Row]
     windows: tuple[Window, ...]
-    oracle: Row
-    comparisons: list[Comparison] = field(default_factory=list)
-    refused: dict[str, str] = field(default_factory=dict)
 
     @property
     def config(self) -> RunConfig:
         """The run's settings."""
         return self.manifest.config
+
+    @property
+    def user(self) -> str:
+        """What has a store of its own: a user, or an episode."""
+        return "episode" if self.config.suite == "paradigms" else "user"
+
+    @property
+    def written(self) -> str:
+        """What is written into a store at a time: a message, or a session."""
+        return "session" if self.config.suite == "paradigms" else "message"
+
+
+def running(
+    ask: Ask, manifest: Manifest, systems: Sequence[str], windows_of: Sequence[str]
+) -> dict[str, Any]:
+    """The fields of `Running`."""
+    return {
+        "manifest": manifest,
+        "systems": tuple(systems),
+        "calls": ask("select * from calls_summary"),
+        "call_cost": ask(CALL_COST),
+        "latency": ask(LATENCY),
+        "duplicates": ask("select * from duplicates_summary"),
+        "footprint": ask("select * from footprint"),
+        "stores": ask(STORES),
+        "ingestion": ask("select * from ingestion"),
+        "windows": windows_for(manifest.config, windows_of),
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class ReportData(Running):
+    """All figures of one recovery run. `refused` says, by way of reading, why it is not ranked."""
+
+    users: tuple[str, ...]
+    n_targets: int
+    summary: list[Row]
+    categories: list[Row]
+    attribution: list[Row]
+    judge_check: list[Row]
+    unscored: list[Row]
+    budget: list[Row]
+    readers: list[Row]
+    agreement: list[Row]
+    polarity: list[Row]
+    audits: list[Row]
+    oracle: Row
+    comparisons: list[Comparison] = field(default_factory=list)
+    refused: dict[str, str] = field(default_factory=dict)
 
     @property
     def ways(self) -> list[tuple[str, int | None]]:
@@ -318,37 +352,32 @@ def _load(store: RunStore, ask: Ask, windows_of: Sequence[str]) -> ReportData:
     systems = sorted(set(stored) | {r["system"] for r in summary}, key=lambda s: order.get(s, 999))
     oracle = ask(ORACLE)
     return ReportData(
-        manifest=manifest,
+        **running(ask, manifest, systems, windows_of),
         users=tuple(
             r["user_id"] for r in ask("select distinct user_id from verdicts order by user_id")
         ),
         n_targets=ask(TARGETS)[0]["n"],
-        systems=tuple(systems),
         summary=summary,
         categories=ask("select * from recovery_by_category"),
         attribution=ask("select * from attribution_counts"),
-        calls=ask("select * from calls_summary"),
-        call_cost=ask(CALL_COST),
-        latency=ask(LATENCY),
         judge_check=ask(JUDGE_CHECK),
         unscored=ask(UNSCORED),
-        duplicates=ask("select * from duplicates_summary"),
-        footprint=ask("select * from footprint"),
-        stores=ask(STORES),
         budget=ask("select * from budget_probe"),
-        ingestion=ask("select * from ingestion"),
         readers=ask("select * from dump_readers"),
         agreement=ask("select * from judge_agreement"),
         polarity=ask("select * from polarity_summary"),
         audits=ask("select * from audits order by sheet, rater, item_id"),
-        windows=windows_for(manifest.config, windows_of),
         oracle=oracle[0] if oracle else {},
         comparisons=compare(ask(PER_USER), manifest.config.seed),
         refused=refused,
     )
 
 
-_COLUMNS = {
+COLUMNS = {
+    # A store of any suite is one that something was written into.
+    "ingests": "system, user_id, epoch",
+    "probes": "user_id",
+    "probe_verdicts": "system, user_id",
     "verdicts": "system, user_id, epoch, layer, access_mode, k, category, dimension, score, "
     "status, reason, detail, md5(label) as label, judge_model, null::varchar as judge_reason",
     "targets": "user_id, category, dimension",
@@ -376,20 +405,24 @@ _COLUMNS = {
 
 
 @contextmanager
-def figures(store: RunStore) -> Iterator[Ask]:
-    """Queries over a run with the catalog's views, each table read once and without its texts.
+def figures(
+    store: RunStore, suite: SuiteName = "recovery", columns: Mapping[str, str] = COLUMNS
+) -> Iterator[Ask]:
+    """Queries over a run with a suite's views, each table read once and without its texts.
+
+    `columns` are what is read of each table; the others are not there.
 
     A run of thousands of users has ten thousands of small parts; a view that is
     asked twice would open each of them twice.
     """
     from storage.catalog import connect, view_statements
 
-    with connect(store, list(_COLUMNS)) as connection:
+    with connect(store, list(columns)) as connection:
         connection.execute("create schema narrow")
-        for table, columns in _COLUMNS.items():
-            connection.execute(f"create table narrow.{table} as select {columns} from main.{table}")
+        for table, wanted in columns.items():
+            connection.execute(f"create table narrow.{table} as select {wanted} from main.{table}")
         connection.execute("set search_path = 'narrow,main'")
-        for statement in view_statements("recovery"):
+        for statement in view_statements(suite):
             # The macros read one case's texts, which are not here.
             if "CREATE MACRO" not in statement:
                 connection.execute(statement)

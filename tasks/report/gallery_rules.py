@@ -15,7 +15,7 @@ from typing import Any
 
 from memprobe.stopwords import STOP_WORDS
 from memprobe.types import AccessMode, AttributionLabel, Category
-from tasks.report.cases import variant_name
+from tasks.report.packing import variant_name
 
 Row = dict[str, Any]
 RECOVERED = 0.75

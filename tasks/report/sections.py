@@ -7,7 +7,7 @@ from typing import Any
 
 from tasks.report import budget, human, ingestion, judges, readers
 from tasks.report.charts import LABEL_NAMES
-from tasks.report.data import CATEGORY_NAMES, ReportData, Row, way_name
+from tasks.report.data import CATEGORY_NAMES, ReportData, Row, Running, way_name
 from tasks.report.tables import Column, Table
 
 
@@ -163,7 +163,7 @@ def attribution(data: ReportData) -> Table:
     )
 
 
-def latency(data: ReportData) -> Table:
+def latency(data: Running) -> Table:
     """Latency of each operation of a store; writing and searching are apart."""
     return Table(
         "latency",
@@ -292,7 +292,7 @@ def _spent(row: Row) -> float | None:
     return cost
 
 
-def calls(data: ReportData) -> Table:
+def calls(data: Running) -> Table:
     """Model calls by stage, role and model."""
     rows = [{**row, "cost_usd": _spent(row)} for row in data.calls]
     return Table(

@@ -8,9 +8,11 @@ from pathlib import Path
 from types import SimpleNamespace
 
 from tasks.report import build_report
-from tasks.report.build import script_json, statements, ticked
-from tasks.report.cases import Parts, collect, pack, unpack, user_payload, variant_name
+from tasks.report.build import statements
+from tasks.report.cases import TABLES, collect, user_payload
 from tasks.report.data import Comparison
+from tasks.report.packing import Parts, pack, unpack, variant_name
+from tasks.report.page import script_json, ticked
 from tests.report.make_run import make_run
 
 
@@ -54,7 +56,7 @@ def test_data_in_a_script_cannot_end_it() -> None:
 
 def test_a_payload_holds_a_case_from_target_to_verdict(tmp_path: Path) -> None:
     store = make_run(tmp_path / "run", users=1)
-    payload = unpack(pack(user_payload(Parts(store), "user_000", ["nomem", "rag"])))
+    payload = unpack(pack(user_payload(Parts(store, TABLES), "user_000", ["nomem", "rag"])))
     case = next(
         c
         for c in payload["cases"]

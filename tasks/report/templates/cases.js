@@ -1,81 +1,10 @@
-"use strict";
-// The case browser. All texts are untrusted: elements are made one by one and
-// filled through textContent; nothing is ever parsed as HTML.
+// What a case of recovery is: a target of a user, read in one way from one system's memory.
 (() => {
-  const page = JSON.parse(document.getElementById("page-data").textContent);
-  const PAGE_SIZE = 100;
-  const FAR = 1000;
-  const SHOWN_ITEMS = 50;
-  const form = document.getElementById("filters");
-  const list = document.getElementById("case-list");
-  const more = document.getElementById("more");
-  const count = document.getElementById("count");
-  const view = document.getElementById("case");
-  const loaded = new Map();
-  let index = null;
-  let matches = [];
-  let shown = 0;
-  let open = -1;
-  let request = 0;
-
-  const counted = (n, noun) => `${n.toLocaleString("en")} ${noun}${n === 1 ? "" : "s"}`;
-
-  // --- elements ------------------------------------------------------------
-  function el(tag, options = {}, ...children) {
-    const node = document.createElement(tag);
-    const { text, ...rest } = options;
-    for (const [name, value] of Object.entries(rest)) node.setAttribute(name, value);
-    if (text !== undefined && text !== null) node.textContent = String(text);
-    node.append(...children.filter((child) => child !== null && child !== undefined));
-    return node;
-  }
-
-  const prose = (text, tag = "p") => el(tag, { class: "text", dir: "auto", text });
-
-  function facts(pairs) {
-    const dl = el("dl", { class: "facts" });
-    for (const [name, value] of pairs) {
-      if (value === null || value === undefined || value === "") continue;
-      dl.append(el("dt", { text: name }), el("dd", { dir: "auto", text: value }));
-    }
-    return dl;
-  }
-
-  function unmeasured(row) {
-    if (!row || row.status !== "unscored") return null;
-    return el("p", { class: "warning", dir: "auto", text: `not measured: ${row.reason}${row.detail ? ` (${row.detail})` : ""}` });
-  }
-
-  // --- compressed data -----------------------------------------------------
-  async function inflate(id) {
-    const packed = atob(document.getElementById(id).textContent.trim());
-    const bytes = Uint8Array.from(packed, (char) => char.charCodeAt(0));
-    const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
-    return JSON.parse(await new Response(stream).text());
-  }
-
-  function payload(user) {
-    // A few users are kept, so that going back is instant and memory stays small.
-    if (!loaded.has(user)) {
-      if (loaded.size >= 8) loaded.delete(loaded.keys().next().value);
-      loaded.set(user, inflate(`user-${user}`));
-    }
-    return loaded.get(user);
-  }
-
-  // --- filters and list ----------------------------------------------------
-  function options(name, any, names, wording = (text) => text) {
-    const select = form.elements[name];
-    select.append(el("option", { value: "", text: any }));
-    names.forEach((text, place) => select.append(el("option", { value: String(place), text: wording(text) })));
-  }
-
   const scoreText = (score) => (score === null ? "not measured" : score.toFixed(2));
   const dimensionOf = (target) => target.slice(target.indexOf("/") + 1);
   const labelText = (label) => page.labels[label] || label;
 
   function scoreFits(score, wanted) {
-    if (wanted === "") return true;
     if (wanted === "none") return score === null;
     if (score === null) return false;
     if (wanted === "lost") return score < 0.75;
@@ -83,71 +12,6 @@
     return Math.abs(score - Number(wanted)) < 1e-9;
   }
 
-  function wanted(name) {
-    const value = form.elements[name].value;
-    return value === "" ? null : Number(value);
-  }
-
-  function apply() {
-    const [user, target, system, variant, label, check] = ["user", "target", "system", "variant", "label", "check"].map(wanted);
-    const score = form.elements.score.value;
-    matches = [];
-    for (let i = 0; i < index.u.length; i += 1) {
-      if (user !== null && index.u[i] !== user) continue;
-      if (target !== null && index.t[i] !== target) continue;
-      if (system !== null && index.s[i] !== system) continue;
-      if (variant !== null && index.v[i] !== variant) continue;
-      if (label !== null && index.label[i] !== label) continue;
-      if (!scoreFits(index.score[i], score)) continue;
-      if (check !== null && !(index.checks[i] & (1 << check))) continue;
-      matches.push(i);
-    }
-    count.textContent = `${matches.length.toLocaleString("en")} of ${counted(index.u.length, "case")}`;
-    list.replaceChildren();
-    shown = 0;
-    extend();
-  }
-
-  function address(i) {
-    const parts = [index.users[index.u[i]], dimensionOf(index.targets[index.t[i]]), index.systems[index.s[i]], index.variants[index.v[i]]];
-    return `#${parts.map(encodeURIComponent).join("/")}`;
-  }
-
-  function extend() {
-    const stop = Math.min(shown + PAGE_SIZE, matches.length);
-    for (; shown < stop; shown += 1) {
-      const i = matches[shown];
-      const label = index.label[i] < 0 ? "" : ` · ${labelText(index.labels[index.label[i]])}`;
-      const link = el("a", { href: address(i), dir: "auto", "data-case": String(i) },
-        document.createTextNode(`${index.users[index.u[i]]} · ${dimensionOf(index.targets[index.t[i]])}`),
-        el("small", { text: `${index.systems[index.s[i]]} · ${index.variants[index.v[i]]} · ${scoreText(index.score[i])}${label}` }));
-      if (i === open) link.setAttribute("aria-current", "true");
-      list.append(el("li", {}, link));
-    }
-    more.hidden = shown >= matches.length;
-    if (matches.length === 0) list.append(el("li", { class: "empty", text: "No case has all of these." }));
-  }
-
-  function reveal(i) {
-    let at = matches.indexOf(i);
-    if (at < 0) return;
-    if (at >= shown + FAR) {
-      // A list of one user in place of thousands of entries above the one wanted.
-      form.elements.user.value = String(index.u[i]);
-      apply();
-      at = matches.indexOf(i);
-    }
-    while (shown <= at) extend();
-    // The list's own scrolling only: scrollIntoView would move the page as well.
-    const box = list.parentElement;
-    const frame = box.getBoundingClientRect();
-    const entry = list.querySelector(`[data-case="${i}"]`).getBoundingClientRect();
-    if (entry.top < frame.top || entry.bottom > frame.bottom) {
-      box.scrollTop += entry.top - frame.top - (frame.height - entry.height) / 2;
-    }
-  }
-
-  // --- one case ------------------------------------------------------------
   function highlighted(text, evidence) {
     const at = evidence ? text.indexOf(evidence) : -1;
     if (at < 0) return prose(text);
@@ -181,32 +45,6 @@
     return el("details", {}, el("summary", { class: "meta", text: "Preference scores" }), body);
   }
 
-  function callLine(name, call) {
-    return call ? el("p", { class: "meta" }, document.createTextNode(`${name} `), el("code", { text: call })) : null;
-  }
-
-  function itemNode(item, score) {
-    const bits = [item.id, item.time, score === null || score === undefined ? null : `score ${Number(score).toFixed(4)}`].filter(Boolean);
-    return el("li", {}, prose(item.text), el("p", { class: "meta", dir: "auto", text: bits.join(" · ") }),
-      item.fields ? el("p", { class: "meta", dir: "auto", text: JSON.stringify(item.fields) }) : null);
-  }
-
-  function itemList(items) {
-    const ol = el("ol", { class: "items" });
-    const box = el("div", {}, ol);
-    let at = 0;
-    const step = () => {
-      items.slice(at, at + SHOWN_ITEMS).forEach((item) => ol.append(itemNode(item)));
-      at += SHOWN_ITEMS;
-      if (at >= items.length) button.remove();
-    };
-    const button = el("button", { type: "button", text: `Show more of ${items.length}` });
-    button.addEventListener("click", step);
-    box.append(button);
-    step();
-    return box;
-  }
-
   function stored(store, episode) {
     const items = store ? store.items : [];
     const box = el("div");
@@ -218,16 +56,7 @@
     } else {
       box.append(el("p", { class: "meta", text: `${counted(items.length, "item")}; none is dated on the day of this target's episode.` }));
     }
-    const search = el("input", { type: "search", "aria-label": "Search the store", placeholder: "Search the store" });
-    const found = el("div");
-    const fill = () => {
-      const word = search.value.toLowerCase();
-      found.replaceChildren(itemList(items.filter((item) => item.text.toLowerCase().includes(word))));
-    };
-    search.addEventListener("input", fill);
-    const all = el("details", {}, el("summary", { text: `The whole store, ${counted(items.length, "item")}` }), search, found);
-    all.addEventListener("toggle", () => { if (all.open && !found.hasChildNodes()) fill(); });
-    box.append(all);
+    box.append(wholeStore(items));
     return box;
   }
 
@@ -275,21 +104,11 @@
 
   function calls(item, payloadTarget) {
     const blame = item.attribution || {};
-    const rows = [
+    return callList([
       ["slot-fill", item.slot && item.slot.call], ["judge", item.verdict.call],
       ["oracle", blame.oracle_call || (payloadTarget.oracle && payloadTarget.oracle.call)],
       ["disclosure", blame.disclosure_call], ["subclass", blame.subclass_call],
-    ].filter(([, call]) => call);
-    if (rows.length === 0) return el("p", { class: "empty", text: "No model call was needed." });
-    const box = el("div");
-    rows.forEach(([name, call]) => box.append(callLine(name, call)));
-    box.append(el("p", { class: "meta" }, document.createTextNode("Look one up: "),
-      el("code", { text: `memprobe sql ${page.run} "select * from calls where call_id = '${rows[0][1]}'"` })));
-    return box;
-  }
-
-  function section(title, ...nodes) {
-    return el("section", {}, el("h3", { text: title }), ...nodes);
+    ]);
   }
 
   function render(data, item) {
@@ -300,7 +119,7 @@
     const episode = (number && store && store.episodes[number]) || episodes.find((e) => e.target === item.target);
     const verdict = item.verdict;
     const slot = item.slot || {};
-    const nodes = [
+    return [
       el("p", { class: "meta", dir: "auto", text: `${data.user} · ${item.target} · ${item.system} · ${item.variant}` }),
       section("Target", prose(target.short), prose(target.explanation)),
       section("Verdict",
@@ -318,112 +137,30 @@
       section("Calls", calls(item, target)),
       el("details", {}, el("summary", { text: "Persona" }), el("pre", { dir: "auto", text: JSON.stringify(data.profile, null, 2) })),
     ];
-    const nav = el("div", { class: "case-nav" });
-    const at = matches.indexOf(open);
-    if (at > 0) nav.append(el("a", { href: address(matches[at - 1]), text: "Previous case" }));
-    if (at >= 0 && at + 1 < matches.length) nav.append(el("a", { href: address(matches[at + 1]), text: "Next case" }));
-    view.replaceChildren(...nodes.filter(Boolean), nav);
   }
 
-  function say(text) {
-    view.replaceChildren(el("p", { class: "empty", dir: "auto", text }));
-  }
+  const numbered = (names, wording = (text) => text) => names.map((text, place) => [String(place), wording(text)]);
 
-  async function show(i) {
-    open = i;
-    reveal(i);
-    request += 1;
-    const mine = request;
-    list.querySelector("[aria-current]")?.removeAttribute("aria-current");
-    list.querySelector(`[data-case="${i}"]`)?.setAttribute("aria-current", "true");
-    try {
-      const data = await payload(index.u[i]);
-      if (mine !== request) return;
-      const [target, system, variant] = [index.targets[index.t[i]], index.systems[index.s[i]], index.variants[index.v[i]]];
-      render(data, data.cases.find((c) => c.target === target && c.system === system && c.variant === variant));
-    } catch (error) {
-      if (mine === request) say(`This case could not be read: ${error.message}`);
-    }
-  }
-
-  // --- addresses -----------------------------------------------------------
-  function parts() {
-    try {
-      return window.location.hash.slice(1).split("/").map(decodeURIComponent);
-    } catch {
-      return [];
-    }
-  }
-
-  function follow() {
-    const [user, dimension, system, variant] = parts();
-    if (dimension === undefined) return;
-    const place = index.users.indexOf(user);
-    let found = -1;
-    for (let i = 0; place >= 0 && i < index.u.length && found < 0; i += 1) {
-      if (index.u[i] !== place || dimensionOf(index.targets[index.t[i]]) !== dimension) continue;
-      if (system && index.systems[index.s[i]] !== system) continue;
-      if (variant && index.variants[index.v[i]] !== variant) continue;
-      found = i;
-    }
-    document.getElementById("cases").scrollIntoView();
-    if (found < 0) {
-      say(place < 0 ? `User ${user} is not in this file.` : `There is no such case of ${user}: ${[dimension, system, variant].filter(Boolean).join(" / ")}.`);
-      return;
-    }
-    show(found).then(() => view.focus({ preventScroll: true }));
-  }
-
-  list.addEventListener("keydown", (event) => {
-    if (event.key !== "ArrowDown" && event.key !== "ArrowUp") return;
-    const links = [...list.querySelectorAll("a")];
-    const next = links[links.indexOf(document.activeElement) + (event.key === "ArrowDown" ? 1 : -1)];
-    if (next) {
-      event.preventDefault();
-      next.focus();
-    }
-  });
-  form.addEventListener("change", apply);
-  form.addEventListener("submit", (event) => event.preventDefault());
-  form.addEventListener("reset", () => window.setTimeout(apply));
-  more.addEventListener("click", extend);
-  window.addEventListener("hashchange", follow);
-
-  // Charts and the case list change the height of what lies above an address, so
-  // the browser's own jump lands off; a reader who has moved already is left alone.
-  let moved = performance.getEntriesByType("navigation")[0]?.type !== "navigate";
-  for (const kind of ["wheel", "touchmove", "pointerdown", "keydown"]) {
-    window.addEventListener(kind, () => { moved = true; }, { once: true, passive: true });
-  }
-
-  function settle() {
-    const [id, dimension] = parts();
-    const place = document.getElementById(dimension === undefined ? id : "cases");
-    if (place && !moved) place.scrollIntoView({ behavior: "instant" });
-  }
-
-  async function start() {
-    index = await inflate("case-index");
-    options("user", "all users", index.users);
-    options("target", "all dimensions", index.targets, (t) => t.replace("/", ": "));
-    options("system", "all systems", index.systems);
-    options("variant", "every way", index.variants);
-    options("label", "any", index.labels, labelText);
-    options("check", "any", index.checkNames);
-    const scores = form.elements.score;
-    for (const [value, text] of [["", "any"], ["recovered", "0.75 or more"], ["lost", "under 0.75"], ["0", "0"], ["0.25", "0.25"], ["0.5", "0.5"], ["0.75", "0.75"], ["1", "1"], ["none", "not measured"]]) {
-      scores.append(el("option", { value, text }));
-    }
-    document.getElementById("browser").hidden = false;
-    apply();
-    follow();
-    await chartsDrawn;
-    settle();
-    document.documentElement.dataset.cases = "ready";
-  }
-
-  start().catch((error) => {
-    document.getElementById("browser").hidden = false;
-    say(`The cases could not be read (${error.message}). A browser with DecompressionStream is needed; 2023 or later.`);
+  caseBrowser({
+    noun: "User",
+    any: ["all users", "all dimensions"],
+    targetOf: dimensionOf,
+    targetText: (target) => target.replace("/", ": "),
+    filters: [
+      { name: "label", any: "any", choices: (index) => numbered(index.labels, labelText), fits: (index, i, value) => index.label[i] === Number(value) },
+      {
+        name: "score",
+        any: "any",
+        choices: () => [["recovered", "0.75 or more"], ["lost", "under 0.75"], ["0", "0"], ["0.25", "0.25"], ["0.5", "0.5"], ["0.75", "0.75"], ["1", "1"], ["none", "not measured"]],
+        fits: (index, i, value) => scoreFits(index.score[i], value),
+      },
+      { name: "check", any: "any", choices: (index) => numbered(index.checkNames), fits: (index, i, value) => Boolean(index.checks[i] & (1 << Number(value))) },
+    ],
+    small(index, i) {
+      const label = index.label[i] < 0 ? "" : ` · ${labelText(index.labels[index.label[i]])}`;
+      return `${index.systems[index.s[i]]} · ${index.variants[index.v[i]]} · ${scoreText(index.score[i])}${label}`;
+    },
+    find: (data, keys) => data.cases.find((c) => c.target === keys.target && c.system === keys.system && c.variant === keys.variant),
+    render,
   });
 })();
