@@ -194,14 +194,18 @@ def gate(
         typer.Option(
             "--min",
             metavar="EXPR",
-            help="recovery.[MODE.][SYSTEM.]METRIC OP BOUND; may be repeated.",
+            help="SUITE.[MODE.][SYSTEM.]METRIC OP BOUND; may be repeated.",
         ),
     ],
     json_output: Json = False,
 ) -> None:
     """Hold a run's figures against bounds; exits with 3 when one is not met.
 
-    Example: `memprobe gate t1 --min "recovery.dump_all.longctx_full.B>=0.55"`
+    Examples:
+
+    `memprobe gate t1 --min "recovery.dump_all.longctx_full.B>=0.55"`
+
+    `memprobe gate p1 --min "paradigms.full_context.stability>=0.4"`
     """
     from tasks.gate import check_gates
 

@@ -16,7 +16,7 @@ from memprobe.errors import MemProbeError
 from memprobe.settings import Resolved, redact
 from memprobe.types import SuiteName
 
-HOUSEKEEPING = ("inputs", "calls", "score")
+HOUSEKEEPING = ("inputs", "calls", "score", "footprint")
 """Units that every run has once and that nobody waits for."""
 
 

@@ -14,6 +14,7 @@ from memprobe.ids import slug
 from memprobe.outcomes import Reason
 from memprobe.paradigms.spec import Episode, Session
 from memprobe.ports import MemorySystem
+from memprobe.systems import SystemCard
 from memprobe.types import Role, Scope, SessionEvent, SessionMessage
 from storage.runs import Unit
 from tasks.checkpoint import Checkpoints
@@ -27,6 +28,11 @@ from tasks.watched import Rows, Watched, memory_rows
 VERSION = 1
 SAVE_EVERY = 4
 """Sessions between two checkpoints; the calls of those after it are replayed from the ledger."""
+
+
+def saves_at(card: SystemCard, index: int, last: int) -> bool:
+    """Whether a checkpoint follows a session: writing anew costs nothing where no model works."""
+    return index == last or (card.capabilities.needs_llm and index % SAVE_EVERY == 0)
 
 
 def ingest_unit(system: str, episode: str, epoch: int = 1) -> Unit:
@@ -146,6 +152,7 @@ async def ingest_episode(
     if context.store.is_complete(unit, mark):
         return unit.slug
     episode = context.suite.episode(episode_id)
+    card = context.systems.card(system)
     checkpoints = Checkpoints(context.store.work_dir(unit), mark)
     run = _Ingest(context, system, episode, epoch)
     try:
@@ -153,7 +160,7 @@ async def ingest_episode(
         last = len(episode.sessions)
         for index in range(len(run.rows) + 1, last + 1):
             await run.write(index)
-            if index % SAVE_EVERY == 0 or index == last:
+            if saves_at(card, index, last):
                 await run.save(checkpoints, index)
         dumped = await run.watched.timed("dump", last, run.memory.dump())
         tables = {

@@ -12,6 +12,7 @@ from memprobe.errors import AdapterError, BudgetExceeded
 from memprobe.outcomes import Reason, Unscored
 from memprobe.paradigms.spec import Episode, SessionType
 from memprobe.types import AccessMode, Role, SessionEvent
+from tasks.paradigms import ingest
 from tasks.paradigms.answer import answer_episode, answer_unit, give_up_episode
 from tasks.paradigms.context import Reading, readings
 from tasks.paradigms.ingest import ingest_episode
@@ -164,7 +165,13 @@ async def test_what_failed_for_a_passing_reason_is_made_again(tmp_path: Path) ->
     assert tables(again) == tables(clean)
 
 
-async def test_a_run_that_was_cut_off_ends_as_one_that_was_not(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("every", "first"), [(4, "s0005"), (None, "s0001")])
+async def test_a_run_that_was_cut_off_ends_as_one_that_was_not(
+    every: int | None, first: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if every:
+        # As for a system whose writes cost calls.
+        monkeypatch.setattr(ingest, "saves_at", lambda _, i, last: i % every == 0 or i == last)
     b = probe_bench(tmp_path / "run")
 
     def fault(call: str, detail: Any) -> None:
@@ -177,7 +184,7 @@ async def test_a_run_that_was_cut_off_ends_as_one_that_was_not(tmp_path: Path) -
     resumed = probe_bench(tmp_path / "run")
     await measured(resumed, "naive_rag")
     written = [e.session_id for e in resumed.systems.events]
-    assert written[0] == "s0005", "the checkpoint after four sessions is gone on from"
+    assert written[0] == first, "the last checkpoint is gone on from"
     whole = probe_bench(tmp_path / "whole")
     await measured(whole, "naive_rag")
     assert tables(resumed) == tables(whole)
