@@ -114,6 +114,7 @@ class Child:
         self._numbers = count(1)
         self._waiting: dict[int, Future[dict[str, Any]]] = {}
         self._out: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+        self._gone = False
         self._ended = threading.Event()
         self._stderr = self._thread(self._overhear)
         self._thread(self._write)
@@ -133,7 +134,7 @@ class Child:
     @property
     def alive(self) -> bool:
         """Whether it can be asked."""
-        return not self._ended.is_set() and self._process.poll() is None
+        return not self._gone
 
     def send(self, frame: Mapping[str, Any]) -> None:
         """Hand one frame to the child; never waits for it."""
@@ -156,10 +157,12 @@ class Child:
     def kill(self) -> None:
         """End it and what it started, at once; safe to call twice."""
         with contextlib.suppress(ProcessLookupError, PermissionError):
+            if self._process.returncode is not None:
+                # It has been waited for: its number may be another's by now.
+                return
             if os.name == "posix":
-                # Not when it has been waited for: its number may be another's by now.
-                if self._process.poll() is None:
-                    os.killpg(self._process.pid, signal.SIGKILL)
+                # Also when it is dead already: what it started may not be.
+                os.killpg(self._process.pid, signal.SIGKILL)
             else:
                 self._process.kill()
 
@@ -168,8 +171,8 @@ class Child:
         return self._ended.wait(timeout)
 
     def epitaph(self) -> str:
-        """How it ended, with the end of what it had to say."""
-        code = self._process.poll()
+        """How it ended, with the end of what it had to say; once it has."""
+        code = self._process.returncode
         how = f"was ended by signal {-code}" if code and code < 0 else f"ended (exit code {code})"
         said = redact("\n".join(self._said).strip())[-LAST_WORDS:]
         return f"its process {how}" + (f": {said}" if said else "")
@@ -202,6 +205,7 @@ class Child:
             except (OSError, ValueError, KeyError, TypeError) as error:
                 self._said.append(f"unreadable answer: {error!r}")
         # It closed its pipe: whatever it still does is of no use to anybody.
+        self._gone = True
         self.kill()
         self._process.wait()
         self._stderr.join(1.0)
@@ -404,15 +408,20 @@ class Isolated:
         except BaseException as error:
             self._give_up(child, f"lost since {call} was broken off")
             if isinstance(error, AdapterError):
-                raise AdapterError(f"{error} (during {call})") from error
+                raise AdapterError(self._without_key(f"{error} (during {call})")) from error
             raise
         if "error" not in answer:
             return answer["value"]
-        failure = error_in(answer["error"], self._name)
-        blocked, network = answer["error"]["blocked"], _network()
+        told = answer["error"]
+        failure = error_in({**told, "detail": self._without_key(told["detail"])}, self._name)
+        blocked, network = told["blocked"], _network()
         if blocked and network is not None:
             raise failure from network.NetworkBlocked(blocked)
         raise failure
+
+    def _without_key(self, text: str) -> str:
+        models = self._services.models
+        return text.replace(models.api_key, "[redacted]") if models else text
 
     def _give_up(self, child: Child, why: str) -> None:
         if self._child is child:

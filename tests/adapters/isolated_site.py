@@ -50,7 +50,9 @@ class Apart:
         word, _, rest = event.text.partition(" ")
         match word:
             case "die": os.kill(os.getpid(), signal.SIGKILL)
-            case "leave": print("the last words", file=sys.stderr, flush=True); os._exit(3)
+            case "leave":
+                print("the last words", self.services.models.api_key, file=sys.stderr, flush=True)
+                os._exit(3)
             case "exit": sys.exit(4)
             case "hang": await asyncio.sleep(600)
             case "adapter": raise AdapterError("apart: no")
@@ -59,7 +61,7 @@ class Apart:
             case "call": raise CallFailed(Reason.TRUNCATED, "too long", "key1")
             case "budget": raise BudgetExceeded("1 USD")
             case "prerequisite": raise MissingPrerequisite("install it")
-            case "value": raise ValueError(f"a key api_key={self.services.models.api_key}")
+            case "value": raise ValueError(f"a key {self.services.models.api_key}")
             case "cancel": raise asyncio.CancelledError
             case "noise":
                 print("to stdout")

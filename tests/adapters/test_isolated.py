@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -42,6 +43,18 @@ def gone(pid: int) -> bool:
     with contextlib.suppress(psutil.NoSuchProcess):
         psutil.Process(pid).wait()
     return not psutil.pid_exists(pid)
+
+
+def ended(*pids: int) -> bool:
+    """Ended within a while. Not our children, so that one that nobody collects counts, too."""
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            handle = os.pidfd_open(pid)
+            readable, _, _ = select.select([handle], [], [], 30)
+            os.close(handle)
+            if not readable:
+                return False
+    return True
 
 
 def removed(folder: object) -> bool:
@@ -150,7 +163,7 @@ async def test_an_embedder_that_fails_is_an_error_of_the_call(tmp_path: Path) ->
         ("call", CallFailed, "truncated: too long"),
         ("budget", BudgetExceeded, "1 USD"),
         ("prerequisite", MissingPrerequisite, "install it"),
-        ("value", AdapterError, "apart: ValueError: a key api_key=[redacted]"),
+        ("value", AdapterError, "apart: ValueError: a key [redacted]"),
         ("cancel", AdapterError, "apart: CancelledError: "),
         ("exit", AdapterError, "apart: tried to end the process (exit code 4)"),
     ],
@@ -193,7 +206,10 @@ async def test_noise_of_libraries_does_not_reach_the_channel(tmp_path: Path) -> 
 
 @pytest.mark.parametrize(
     ("word", "how"),
-    [("die", r"ended by signal 9"), ("leave", r"ended \(exit code 3\): the last words")],
+    [
+        ("die", r"ended by signal 9"),
+        ("leave", r"ended \(exit code 3\): the last words \[redacted\]"),
+    ],
 )
 async def test_a_child_that_dies_in_a_write_is_an_error_and_the_next_open_works(
     word: str, how: str, tmp_path: Path
@@ -203,12 +219,15 @@ async def test_a_child_that_dies_in_a_write_is_an_error_and_the_next_open_works(
         assert isinstance(store, Guard)
         await store.open(scope())
         facts = await told(store)
+        await store.write(event("spawn"))
+        grandchild = int((await store.dump())[-1].content)
         with pytest.raises(AdapterError, match=rf"its process (was )?{how}(?s:.*)during write"):
             await store.write(event(word))
         with pytest.raises(AdapterError, match="lost since write was broken off"):
             await store.write(event("too late"))
         await store.close()
         assert gone(int(str(facts["pid"])))
+        assert ended(grandchild)
         assert removed(facts["tmp"])
         again = here.store()
         await again.open(scope("b"))
@@ -373,7 +392,7 @@ asyncio.run(main())
 
 
 @pytest.mark.parametrize("state", ["idle", "busy"])
-@pytest.mark.skipif(os.name != "posix", reason="signals and process groups")
+@pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="needs Linux to watch the process")
 def test_the_process_ends_when_the_run_is_killed(state: str, tmp_path: Path) -> None:
     with subprocess.Popen(
         [sys.executable, "-c", PARENT, str(tmp_path), state],
@@ -385,10 +404,7 @@ def test_the_process_ends_when_the_run_is_killed(state: str, tmp_path: Path) -> 
         child, grandchild, folder = json.loads(parent.stdout.readline())
         assert psutil.pid_exists(child)
         parent.kill()
-    watched = [psutil.Process(p) for p in (child, grandchild) if psutil.pid_exists(p)]
-    _, alive = psutil.wait_procs(watched, timeout=30)
-    # In a container nobody may collect what has lost its parent: a zombie has ended, too.
-    assert [p for p in alive if p.status() != psutil.STATUS_ZOMBIE] == []
+    assert ended(child, grandchild)
     assert removed(folder)
 
 
@@ -412,10 +428,10 @@ def test_stores_of_several_loops_share_a_pool(tmp_path: Path) -> None:
 
 
 CONTRACT = """
-from adapters.memory.rag import Rag
+from adapters.memory.longctx import LongContext
 
-class Apart(Rag):
-    card = Rag.card.model_copy(update={"name": "apart", "process": "own"})
+class Apart(LongContext):
+    card = LongContext.card.model_copy(update={"name": "apart", "process": "own"})
 """
 
 
@@ -424,7 +440,7 @@ async def test_an_isolated_system_holds_the_contract(tmp_path: Path) -> None:
     path.write_text(CONTRACT)
     embedder = MiniLM()
     try:
-        results = await check_spec(f"{path}:Apart", embedder, workdir=tmp_path, items=60)
+        results = await check_spec(f"{path}:Apart", embedder, workdir=tmp_path, items=20)
     finally:
         await embedder.close()
     assert [(r.name, r.detail) for r in results if not r.passed] == []
