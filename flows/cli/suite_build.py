@@ -153,6 +153,7 @@ def _print(report: BuildReport) -> None:
     if report.digest is not None:
         print(f"sha256 {report.digest}")
         print(f"next: memprobe suite validate {report.out}")
+        print(f"then: memprobe run paradigms --dataset {report.out}")
 
 
 async def _build(

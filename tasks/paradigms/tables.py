@@ -176,16 +176,22 @@ def paradigm_figures(store: RunStore, layer: str, scorer: str) -> PaperFigures:
 def figures_of(run: str, layer: str, verdicts: Verdicts) -> PaperFigures:
     """The tables of verdicts that are at hand."""
     names = mode_names(verdicts.modes)
-    reference = verdicts.full_context
-    full = verdicts.results[reference] if reference is not None else None
     tables: Figures = {name: {} for name in _HEADS}
     for mode, results in verdicts.results.items():
-        row = _Row(results, full)
+        row = _Row(results, _reference(verdicts, mode))
         for table, cells in row.cells().items():
             tables[table][names[mode]] = cells
     episodes = tuple(dict.fromkeys(slot[0] for slot in verdicts.slots))
     systems = tuple(dict.fromkeys(mode[0] for mode in verdicts.modes))
     return PaperFigures(run, layer, episodes, systems, tables)
+
+
+def _reference(verdicts: Verdicts, mode: Mode) -> Sequence[Result] | None:
+    """Full context as the same report has it (`mem0@gpt54`), else that of the run."""
+    report = mode[0].partition("@")[2]
+    own = f"{FULL_CONTEXT}@{report}"
+    found = next((m for m in verdicts.modes if report and m[0] == own), verdicts.full_context)
+    return None if found is None else verdicts.results[found]
 
 
 def layout(figures: PaperFigures, title: str) -> list[PaperTable]:

@@ -18,8 +18,8 @@ from tasks.paradigms import changes
 from tasks.paradigms import tables as paradigms
 from tests.cli.conftest import Invoke
 from tests.cli.conftest import invoke as invoke
-from tests.importers.paradigms_release import EPISODES, IDS, REPORT, make_suite
-from tests.importers.release import change
+from tests.importers.paradigms_release import EPISODES, IDS, REPORT, make_suite, report
+from tests.importers.release import change, write
 from tests.importers.release import make_release as make_recovery
 
 
@@ -127,6 +127,19 @@ def test_a_verdict_that_is_scored_anew_otherwise_is_listed(tmp_path: Path) -> No
     (rescored, _) = changes.comparisons(RunStore.open(tmp_path / "pub"))
     (one,) = rescored.changes
     assert (one.probe_type, one.before, one.after) == ("previous_value", "partial", "correct")
+
+
+def test_a_second_report_is_held_against_its_own_full_context(tmp_path: Path) -> None:
+    root = make_suite(tmp_path)
+    other = report()
+    other["full_context"] = {name: found["answers"] for name, found in other["mem0_full"].items()}
+    write(root / "results/suite9/reports/baselines_report_mini.json", other)
+    import_suite(root, str(tmp_path / "pub"), "pub", None, lambda *_: None)
+    found = paradigms.paradigm_figures(RunStore.open(tmp_path / "pub"), "published", "paper")
+    row = found.tables["overall"]
+    assert row["mem0@mini"]["accuracy"].value == row["full_context@mini"]["accuracy"].value
+    assert row["mem0@mini"]["delta_fc"].value == 0
+    assert row["mem0"]["delta_fc"].value == pytest.approx(100 * (1 - 13 / 15))
 
 
 def test_from_the_command_line(tmp_path: Path, invoke: Invoke) -> None:
