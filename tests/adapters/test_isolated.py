@@ -17,11 +17,10 @@ from pathlib import Path
 import psutil
 import pytest
 
-from adapters.memory.contract import check_spec
+from adapters.memory.contract import check_system
 from adapters.memory.contract.network import NetworkGuard
 from adapters.memory.guard import Guard
 from adapters.memory.isolated import Isolated, Pool
-from adapters.models.minilm import MiniLM
 from memprobe.errors import (
     AdapterContractError,
     AdapterError,
@@ -436,14 +435,11 @@ class Apart(LongContext):
 
 
 async def test_an_isolated_system_holds_the_contract(tmp_path: Path) -> None:
-    path = tmp_path / "apart.py"
-    path.write_text(CONTRACT)
-    embedder = MiniLM()
-    try:
-        results = await check_spec(f"{path}:Apart", embedder, workdir=tmp_path, items=20)
-    finally:
-        await embedder.close()
-    assert [(r.name, r.detail) for r in results if not r.passed] == []
+    with apartment(tmp_path, source=CONTRACT) as here:
+        card = here.registry.card(here.spec)
+        # By no name: each store has a process here, and the restored one another than the saved.
+        results = await check_system(here.isolated, card, workdir=tmp_path, items=60)
+        assert [(r.name, r.detail) for r in results if not r.passed] == []
     assert psutil.Process().children() == []
 
 
