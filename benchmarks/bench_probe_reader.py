@@ -114,12 +114,18 @@ async def run(suite_dir: Path, half: str, ledger_url: str) -> dict[str, Any]:
     return report
 
 
+def _cell(value: float | None) -> str:
+    if value is None:
+        return "-"
+    return str(value) if isinstance(value, int) else f"{value:.3f}"
+
+
 def table(report: dict[str, Any]) -> str:
     """The report as text."""
     lines = [f"{report['suite']} ({report['digest'][:12]})"]
     for name, half in report["halves"].items():
         lines.append(f"\n{name}: {half['episodes']} episodes, {half['groups']} groups")
-        columns = [k for k in next(iter(half["views"].values()))]
+        columns = list(next(iter(half["views"].values())))
         lines.append("view      " + " ".join(f"{c[:10]:>10}" for c in columns))
         for view, f in half["views"].items():
             cells = (

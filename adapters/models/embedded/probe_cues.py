@@ -169,3 +169,9 @@ AFTER_OLD = re.compile(
     _I,
 )
 """What stands right behind a value that has come to its end."""
+NAMED_SUBJECT = re.compile(
+    r"(?:^|[.,;:!?(\"“]\s*|\b(?:and|but|that|so|as|because)\s+)(?!I\b|We\b|It\b|This\b|That\b)"
+    r"[A-Z][a-z]+(?:\s[A-Z][a-z]+)?\s(?:has|had|is|was|will|wants?|\w{2,}ed|went|got|took|put"
+    r"|\w{2,}(?<!s)s)\s"
+)
+"""Somebody with a name who does something, before a value in the same sentence."""

@@ -17,6 +17,7 @@ from adapters.models.embedded.probe_cues import (
     AFTER_OLD,
     CUES,
     INTO,
+    NAMED_SUBJECT,
     OUT_OF,
     cues,
     first_person,
@@ -59,7 +60,7 @@ _TURN_CUES = ("third", "they", "settled", "change", "now", "stale", "stay", "hea
 NAMES = (
     "role_user", "role_assistant", "role_tool", "role_fact",
     "sim_turn", "sim_entry", "lex_sentence", "lex_turn", "lex_entry",
-    "first", "first_turn", "third_entry", "owner_near",
+    "first", "first_turn", "third_entry", "owner_near", "named_subject",
     *(f"cue_{c}" for c in CUES), *(f"turn_{c}" for c in _TURN_CUES),
     "refused_after", "into", "out_of", "after_old",
     "type_sim", "asked_form", "other_form", *(f"kind_{k}" for k in KINDS),
@@ -299,6 +300,7 @@ def _row(
         float(_first(turn, turn.text)),
         context.third(turn),
         float("third" in cues(before[-60:])),
+        float(bool(NAMED_SUBJECT.search(before))),
         *(float(c in shown) for c in CUES),
         *(float(c in around) for c in _TURN_CUES),
         context.refused_after(m),
@@ -307,7 +309,7 @@ def _row(
         float(bool(AFTER_OLD.search(after))),
         types[m.key],
         float(bool(asked) and fits),
-        float(not fits) * (1.0 if asked else 0.5),
+        float(not fits) * (1.0 if asked or question.open else 0.6),
         *(float(span.kind == k) for k in KINDS),
         *spread[m.key],
     ]

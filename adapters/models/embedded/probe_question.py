@@ -19,6 +19,7 @@ from adapters.models.embedded.probe_spans import (
 from memprobe.leakage import stem, words
 from memprobe.stopwords import STOP_WORDS
 
+_OPEN = re.compile(r"\b(?:which|where|who|whom|whose)\b", re.IGNORECASE)
 MAX_QUESTION = 2_000
 _STOP = frozenset(re.findall(r"\S+", STOP_WORDS))
 # Words that ask, and words of telling, changing and adopting: they are in any such
@@ -81,8 +82,9 @@ class Question:
     """A question as the reader takes it.
 
     `subject` are the stems of what is asked for, `phrase` the same words in order
-    (for similarity), `forms` the kinds of span that would answer (empty: any), and
-    `named` the values it names itself, in order.
+    (for similarity), `forms` the kinds of span that would answer (empty: any),
+    `named` the values it names itself, in order, and `open` whether it asks for a name
+    or a thing ("which", "where") and for no number, day or time.
     """
 
     text: str
@@ -90,6 +92,7 @@ class Question:
     phrase: str
     forms: frozenset[str]
     named: tuple[Span, ...]
+    open: bool = False
 
 
 @lru_cache(maxsize=4_096)
@@ -117,7 +120,14 @@ def read_question(text: str, asks_value: bool = True, names_value: bool = False)
             forms |= kinds
     if named and not asks_value:
         forms = frozenset(s.kind for s in named)
-    return Question(text, frozenset(map(stem, kept)), phrase, forms, named)
+    return Question(
+        text,
+        frozenset(map(stem, kept)),
+        phrase,
+        forms,
+        named,
+        bool(_OPEN.search(rest)) and not forms,
+    )
 
 
 _OWN = re.compile(r"\b(?:my|our|user['’]s)\s+", re.I)

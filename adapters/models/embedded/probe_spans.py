@@ -34,6 +34,7 @@ _PATTERNS: tuple[tuple[str, re.Pattern[str]], ...] = (
         ),
     ),
     (DAY, re.compile(r"\b(?:Mon|Tues|Wednes|Thurs|Fri|Satur|Sun)days?\b", re.I)),
+    (DAY, re.compile(r"\b(?:Mon|Tues?|Wed|Thu(?:rs?)?|Fri|Sat|Sun)\b(?!['’])")),
     (
         DAY,
         re.compile(
@@ -75,14 +76,14 @@ class Span:
 
 @lru_cache(maxsize=65_536)
 def key_of(text: str) -> tuple[str, ...]:
-    """What makes two spellings the same candidate: tokens without a plural's s."""
-    return tuple(
-        t[:-1] if t.endswith("s") and len(t) > 3 and t[:-1] + "s" in _DAYS else t
-        for t in tokens(text)
-    )
+    """What makes two spellings the same candidate; `Mondays` and `Mon` are `Monday`."""
+    found = tuple(_DAYS.get(t, t) for t in tokens(text))
+    return (_SHORT.get(found[0], found[0]),) if len(found) == 1 and text[:1].isupper() else found
 
 
-_DAYS = frozenset(f"{d}days" for d in ("mon", "tues", "wednes", "thurs", "fri", "satur", "sun"))
+_WEEK = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
+_DAYS = {f"{day}s": day for day in _WEEK}
+_SHORT = {day[:n]: day for day in _WEEK for n in (3, 4, 5)}
 
 
 def _names(sentence: str) -> list[Span]:
