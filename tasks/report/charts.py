@@ -17,6 +17,7 @@ from tasks.report.drawing import (
     SYMBOLS,
     Chart,
     figure_of,
+    heat,
     interval_text,
     label,
     tall,
@@ -96,34 +97,15 @@ def heat_map(data: ReportData) -> Chart | None:
         for row in rows
     ]
     names = [label(f"{system} · {way_name(mode, k)}") for system, mode, k in rows]
-    trace = {
-        "type": "heatmap",
-        "x": list(CATEGORY_NAMES.values()),
-        "y": names,
-        "z": cells,
-        "zmin": 0,
-        "zmax": 1,
-        "colorscale": "Cividis",
-        "text": [["no score" if v is None else f"{v:.2f}" for v in row] for row in cells],
-        "texttemplate": "%{text}",
-        "hovertemplate": "%{y}, %{x}: %{text}<extra></extra>",
-        "xgap": 2,
-        "ygap": 2,
-        "colorbar": {"title": {"text": "mean"}, "thickness": 12},
-    }
-    figure = figure_of(
-        [trace],
-        yaxis={"type": "category", "autorange": "reversed"},
-        xaxis={"side": "top"},
-        margin={"t": 72, "b": 12},
-    )
-    return Chart(
+    return heat(
         "heat",
         "Score by category",
         "Mean score of each category of hidden state, by system and way of reading.",
-        figure,
+        list(CATEGORY_NAMES.values()),
+        names,
+        cells,
+        [["no score" if v is None else f"{v:.2f}" for v in row] for row in cells],
         "categories",
-        tall(len(rows)),
     )
 
 

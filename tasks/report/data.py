@@ -303,14 +303,24 @@ def warnings(data: ReportData) -> list[str]:
             "protocol paper: a published procedure is reproduced, faults included. An outage "
             "or an overflow scores 0, and top-k attribution is judged on empty transcripts."
         )
-    if manifest.status.value != "complete":
-        out.append(f"The run is {manifest.status.value}; figures cover what is stored so far.")
-    for way, why in data.refused.items():
-        out.append(f"Not ranked, {way}: {why}.")
-    if manifest.dropped_params:
-        models = ", ".join(sorted(manifest.dropped_params))
-        out.append(f"Parameters were rejected by {models}; such calls are not deterministic.")
-    return out
+    out += unfinished(manifest)
+    out += [f"Not ranked, {way}: {why}." for way, why in data.refused.items()]
+    return out + rejected(manifest)
+
+
+def unfinished(manifest: Manifest) -> list[str]:
+    """What a reader must know of a run that is not complete."""
+    if manifest.status.value == "complete":
+        return []
+    return [f"The run is {manifest.status.value}; figures cover what is stored so far."]
+
+
+def rejected(manifest: Manifest) -> list[str]:
+    """What a reader must know of parameters that a model did not take."""
+    if not manifest.dropped_params:
+        return []
+    models = ", ".join(sorted(manifest.dropped_params))
+    return [f"Parameters were rejected by {models}; such calls are not deterministic."]
 
 
 def load(store: RunStore, windows_of: Sequence[str] = ()) -> ReportData:

@@ -8,6 +8,7 @@ small HTML in labels.
 from __future__ import annotations
 
 import html
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -48,6 +49,41 @@ def figure_of(data: list[Figure], **layout: Any) -> Figure:
 def tall(rows: int, each: int = 34) -> int:
     """Height in pixels of a chart with that many rows."""
     return 110 + each * max(rows, 3)
+
+
+def heat(
+    id_: str,
+    title: str,
+    says: str,
+    columns: Sequence[str],
+    rows: Sequence[str],
+    cells: Sequence[Sequence[float | None]],
+    texts: Sequence[Sequence[str]],
+    table: str,
+) -> Chart:
+    """A map of shares (0 to 1) with their texts; names are escaped already."""
+    trace = {
+        "type": "heatmap",
+        "x": list(columns),
+        "y": list(rows),
+        "z": [list(line) for line in cells],
+        "zmin": 0,
+        "zmax": 1,
+        "colorscale": "Cividis",
+        "text": [list(line) for line in texts],
+        "texttemplate": "%{text}",
+        "hovertemplate": "%{y}, %{x}: %{text}<extra></extra>",
+        "xgap": 2,
+        "ygap": 2,
+        "colorbar": {"title": {"text": "mean"}, "thickness": 12},
+    }
+    figure = figure_of(
+        [trace],
+        yaxis={"type": "category", "autorange": "reversed"},
+        xaxis={"side": "top"},
+        margin={"t": 72, "b": 12},
+    )
+    return Chart(id_, title, says, figure, table, tall(len(rows)))
 
 
 SCORE_AXIS = {"range": [-0.03, 1.03], "title": {"text": "B, mean score (0 to 1)"}}

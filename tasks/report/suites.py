@@ -8,6 +8,7 @@ from pathlib import Path
 from storage.runs import RunStore
 from tasks.report import build
 from tasks.report.packing import PAYLOAD_CAP
+from tasks.report.paradigms import build_paradigms_report, paradigms_summary
 
 
 def build_report(
@@ -21,9 +22,13 @@ def build_report(
     path of `index.html`; for a run in an object store that is a local copy of what
     was written there.
     """
+    if store.manifest.config.suite == "paradigms":
+        return build_paradigms_report(store, cap=cap, windows_of=windows_of)
     return build.build_recovery_report(store, cap=cap, windows_of=windows_of)
 
 
 def summary(store: RunStore) -> str:
     """The report in short, as Markdown."""
+    if store.manifest.config.suite == "paradigms":
+        return paradigms_summary(store)
     return build.recovery_summary(store)
