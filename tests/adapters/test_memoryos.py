@@ -384,6 +384,33 @@ async def test_under_paper_a_page_is_printed_as_its_whole_json(bench: MemoryOSBe
 
 
 @BOTH
+async def test_a_full_middle_memory_drops_what_was_read_least(
+    bench: MemoryOSBench, protocol: Protocol
+) -> None:
+    """As published the new segment itself, which nobody can have read, and its page with it."""
+    store = await bench.store(protocol, mid_term_capacity=2, heat_threshold=99)
+    say("themes", themes("boat"), themes("pasta"))
+    await tell(store, "boat", "pasta", "c", "d")
+    for query in ("boat", "boat", "pasta"):
+        await store.search(query, 15)
+    say("themes", themes("garden", "planets"))
+    await tell(store, "e", first=5)
+    kept = [i.content for i in await of(store, "segment_summary")]
+    pages = [str(i.fields["page_id"]) for i in await of(store, "page")]
+    if protocol is PAPER:
+        assert (kept, pages) == (["boat", "pasta"], ["page_00001", "page_00002"])
+    else:
+        assert (kept, pages) == (["boat", "planets"], ["page_00001", "page_00003"])
+    # It goes on from a page that is gone.
+    say("continuity", "true")
+    say("themes", themes("boat"))
+    await tell(store, "f", first=6)
+    (new,) = [i for i in await of(store, "page") if i.fields["page_id"] == "page_00004"]
+    assert new.fields["pre_page"] == (None if protocol is PAPER else "page_00003")
+    assert await store.search("boat", 15)
+
+
+@BOTH
 async def test_what_is_kept_has_the_events_own_time(
     bench: MemoryOSBench, protocol: Protocol
 ) -> None:

@@ -175,6 +175,7 @@ def test_the_least_used_segment_is_evicted_with_its_pages_and_their_links() -> N
     two = desk.place(desk.page(2, continues=True), axis(0.0, 1.0))
     midterm.visit(desk.store, one.id, NOW)
     three = desk.place(desk.page(3, continues=True), axis(0.0, 0.0, 1.0))
+    midterm.prune(desk.store)
     assert list(desk.store.segments) == [one.id, three.id]
     assert set(desk.store.pages) == {"page_1", "page_3"}
     assert two.id not in desk.store.index
@@ -202,5 +203,6 @@ def test_a_page_of_two_segments_outlives_one_of_them() -> None:
     kept = desk.place(page, axis(0.0, 1.0))
     midterm.visit(desk.store, kept.id, NOW)
     desk.place(desk.page(2), axis(0.0, 0.0, 1.0))
+    midterm.prune(desk.store)
     assert list(desk.store.segments) == [kept.id, "segment_00003"]
     assert set(desk.store.pages) == {"page_1", "page_2"}

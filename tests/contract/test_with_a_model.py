@@ -25,6 +25,9 @@ ASKING = (
     "amem",
     "mem0",
     "memt",
+    "memoryos",
+    pytest.param("langmem", marks=[pytest.mark.heavy, pytest.mark.timeout(1200)]),
+    pytest.param("cognee", marks=[pytest.mark.heavy, pytest.mark.timeout(3600)]),
     pytest.param("graphiti", marks=[pytest.mark.heavy, pytest.mark.timeout(1200)]),
 )
 

@@ -45,12 +45,22 @@ def chain(store: Store, page_id: str) -> list[str]:
 
 
 def place(
-    store: Store, pages: Sequence[Page], theme: Theme, row: Vectors, now: datetime, options: Options
+    store: Store,
+    pages: Sequence[Page],
+    theme: Theme,
+    row: Vectors,
+    now: datetime,
+    options: Options,
+    *,
+    spare: bool = True,
 ) -> Segment:
     """Put pages into the segment that fits the theme best, or into a new one.
 
     `row` is the vector of the theme's content. Of segments that fit equally well
-    the oldest is taken. Returns the segment as it then is.
+    the oldest is taken. Above the capacity the segments that readers used least are
+    dropped, the oldest of equals first; `spare`: not the new one, which nobody can
+    have used yet. Pages that are left without a segment stay until `prune`. Returns
+    the segment as it then is.
     """
     placed = tuple(Placement(page=page.id, keywords=theme.keywords) for page in pages)
     latest = max(page.pair.event_time for page in pages)
@@ -82,7 +92,10 @@ def place(
     store.index.put(fresh.id, fresh.summary, row)
     fresh = _touched(store, fresh, now)
     while len(store.segments) > options.mid_term_capacity:
-        _evict(store, fresh.id)
+        others = [s for s in store.segments.values() if not spare or s.id != fresh.id]
+        gone = min(others, key=lambda segment: segment.lfu)
+        del store.segments[gone.id]
+        store.index.delete(gone.id)
     return fresh
 
 
@@ -138,18 +151,11 @@ def cool(store: Store, segment_id: str, now: datetime) -> None:
     _reheated(store, segment.model_copy(update=counts), now)
 
 
-def _evict(store: Store, newcomer: str) -> None:
-    """Drop the segment that readers used least, the oldest of equals, and its pages with it.
-
-    The segment that just came in is spared: nobody can have used it yet.
-    """
-    others = [segment for segment in store.segments.values() if segment.id != newcomer]
-    gone = store.segments.pop(min(others, key=lambda segment: segment.lfu).id)
-    store.index.delete(gone.id)
+def prune(store: Store) -> None:
+    """Drop the pages that are in no segment any more, and the links to them."""
     held = {p.page for segment in store.segments.values() for p in segment.details}
-    for placement in gone.details:
-        if placement.page not in held and placement.page in store.pages:
-            _forget(store, placement.page)
+    for page_id in [page_id for page_id in store.pages if page_id not in held]:
+        _forget(store, page_id)
 
 
 def _forget(store: Store, page_id: str) -> None:

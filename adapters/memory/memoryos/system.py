@@ -153,7 +153,9 @@ class MemoryOS:
         row, *rows = await store.index.embed(texts)
         midterm.add_page(store, page, row, continues=continues)
         for theme, vector in zip(themes, rows, strict=True):
-            midterm.place(store, [page], theme, vector, _now(store), self.options)
+            spare = not self._published
+            midterm.place(store, [page], theme, vector, _now(store), self.options, spare=spare)
+        midterm.prune(store)
 
     async def _promote(self, store: Store) -> None:
         """Draw profile and knowledge from the hottest segment, when it is hot enough."""
