@@ -20,7 +20,7 @@ from memprobe.paradigms.scoring.results import (
     score,
 )
 from memprobe.paradigms.spec import ProbeType
-from memprobe.types import Protocol
+from memprobe.types import AccessMode, Protocol
 from storage.importers.keeping import Row
 from storage.importers.paradigms_episodes import Asked, Published, mapping, probe_type, text
 from storage.importers.source import Issues, objects
@@ -43,13 +43,17 @@ def unscored(reason: Reason, detail: str) -> Row:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Whose answers these are: the file, the report's key, and the system as we call it."""
+    """Whose answers these are: the file, the report's key, and the system as we call it.
+
+    `keeps_sessions` tells that its store is the episode's sessions as they are.
+    """
 
     path: str
     key: str
     system: str
     access_mode: str
     k: int | None
+    keeps_sessions: bool = False
 
 
 @dataclass(slots=True)
@@ -104,7 +108,7 @@ class Answers:
             self._sort(place, answer, found)
         for kind, asked in self.episode.probes.items():
             if kind in found:
-                self._answer(asked, *found[kind], _count(n_items))
+                self._answer(asked, *found[kind], self._size(_count(n_items)))
             else:
                 if listed:
                     self._lost("", f"no answer to {kind.value}", "the probe is unscored")
@@ -114,6 +118,12 @@ class Answers:
         """The rows of an episode that the report says nothing of."""
         for asked in self.episode.probes.values():
             self.absent(asked, "the report has nothing of this episode")
+
+    def _size(self, n_memories: int | None) -> int | None:
+        """How many items a whole store shows; a search that is not recorded shows none."""
+        if self.source.access_mode != AccessMode.DUMP_ALL:
+            return None
+        return len(self.episode.sessions) if self.source.keeps_sessions else n_memories
 
     def _sort(
         self, place: int, answer: Any, found: dict[ProbeType, tuple[int, Mapping[str, Any]]]
@@ -346,6 +356,25 @@ def memory_rows(answers: Answers, items: list[Any], issues: Issues) -> list[Row]
                 "event_time": None,
                 "chars": len(content),
                 "fields_json": json.dumps(more, ensure_ascii=False, sort_keys=True),
+            }
+        )
+    return rows
+
+
+def session_rows(answers: Answers) -> list[Row]:
+    """`memory_items` of a baseline that keeps sessions, in the form that ours has them."""
+    rows: list[Row] = []
+    for seq, session in enumerate(answers.episode.sessions):
+        name, content = f"s{session['session_index']:04d}", _session_text(session)
+        rows.append(
+            {
+                **answers.store,
+                "seq": seq,
+                "item_id": name,
+                "content": content,
+                "event_time": session["event_time"],
+                "chars": len(content),
+                "fields_json": json.dumps({"session_id": name}),
             }
         )
     return rows

@@ -54,6 +54,10 @@ _CARDS: dict[str, _Facts] = {
 ORDER = tuple(_CARDS)
 
 
+KEEPS_SESSIONS = frozenset({"full_context", "naive_rag", "time_aware_rag", "recency", "oracle_rag"})
+"""Baselines whose store is the episode's sessions."""
+
+
 def base_name(key: str) -> str:
     """A report's key as a system: memory systems have `_full` at their end."""
     return key.removesuffix("_full")[:80] or "unnamed"

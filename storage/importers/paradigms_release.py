@@ -29,6 +29,7 @@ from storage.importers.paradigms_answers import (
     Source,
     ingest_rows,
     memory_rows,
+    session_rows,
 )
 from storage.importers.paradigms_episodes import Published, Reader, text
 from storage.importers.paradigms_layout import (
@@ -249,7 +250,8 @@ class _Import:
             made = cards.card(name, key, document.path)
             way = made.probe_access
             k = made.probe_k if way is AccessMode.RETRIEVE else None
-            source = Source(document.path, key, name, way.value, k)
+            keeps = cards.base_name(key) in cards.KEEPS_SESSIONS
+            source = Source(document.path, key, name, way.value, k, keeps)
             named.append(_Named(source, document.path, entries, texts.get(key, {})))
             self.extras.append(
                 extra(document, "report_system", {key: entries}, place=place, system=name)
@@ -283,10 +285,12 @@ class _Import:
                 answers.none()
             else:
                 answers.read(entry)
-            stored = {
-                "ingests": ingest_rows(answers, entry, self.issues),
-                "memory_items": memory_rows(answers, self._items(one, name, entry), self.issues),
-            }
+            stored = {"ingests": ingest_rows(answers, entry, self.issues)}
+            if one.source.keeps_sessions:
+                stored["memory_items"] = session_rows(answers)
+            else:
+                items = self._items(one, name, entry)
+                stored["memory_items"] = memory_rows(answers, items, self.issues)
             if any(stored.values()):
                 writer.commit(Unit("ingest", one.source.system, name), stored)
             writer.commit(Unit("answer", one.source.system, name), answers.tables)

@@ -88,6 +88,18 @@ class _Recorded:
                 found += [Reading(mode, k) for k in reading.k or recorded if k <= depth]
         return found
 
+    def whole(self) -> Seen:
+        """The whole store; an import may know its size and not what was in it."""
+        told = [
+            row["n_items"]
+            for row in self.answers
+            if row["access_mode"] == AccessMode.DUMP_ALL.value
+        ]
+        if self.broken is None and not self.items and any(n != 0 for n in told):
+            detail = "what the store held is not recorded"
+            return Seen(failure=Unscored(Reason.DATASET_ERROR, detail))
+        return Seen(tuple(self.items), self.broken)
+
     def found(self) -> dict[ProbeType, Seen]:
         """What each probe's search gave, in its order; items keep the times of the store."""
         times = {item.id: item.event_time for item in self.items}
@@ -98,7 +110,8 @@ class _Recorded:
                 continue
             probe = ProbeType(row["probe_type"])
             if row["n_items"] is None:
-                detail = f"the recorded search failed: {row['detail']}"
+                why = row["detail"]
+                detail = f"the recorded search failed: {why}" if why else "no search is recorded"
                 found[probe] = Seen(failure=Unscored(Reason.DATASET_ERROR, detail))
                 continue
             rows = sorted(self.searches.get(row["probe_type"], []), key=lambda r: r["rank"])
@@ -156,7 +169,7 @@ async def reread_episode(
     if context.store.is_complete(unit, mark):
         return unit.slug
     asking = Asking(context, system, context.suite.episode(episode_id), epoch, reading.layer)
-    whole = Seen(tuple(recorded.items), recorded.broken)
+    whole = recorded.whole()
     tables = Tables()
     shown = views(asking, ways, recorded.found(), whole)
     await asyncio.gather(*(asking.rows(tables, *view, recorded.items) for view in shown))

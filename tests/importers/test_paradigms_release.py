@@ -71,7 +71,8 @@ def test_a_whole_suite_loses_nothing(whole: tuple[Path, RunStore, ImportedSuite]
     assert found.rows["answers"] == 4 * n * len(SYSTEMS)
     # Two scorers and the published verdict for each answer.
     assert found.rows["probe_verdicts"] == 3 * found.rows["answers"]
-    assert found.rows["memory_items"] == 2 * n
+    # Two texts for each store of mem0, every session for the two that keep sessions.
+    assert found.rows["memory_items"] == 2 * n + 2 * found.rows["sessions"]
     assert found.rows["retrievals"] == 2 * 4 * n
     assert (found.agreed, found.compared) == (63, 63)
 
@@ -154,6 +155,13 @@ def test_ingests_memories_and_retrievals(whole: tuple[Path, RunStore, ImportedSu
     assert [(r["seq"], r["content"]) for r in items] == [
         (0, f"Swims at {OLD}."), (1, "Likes “warm” water."),
     ]  # fmt: skip
+    kept = rows(run, "memory_items", system="full_context", user_id="PILOT-01A")
+    said_in = rows(run, "sessions", user_id="PILOT-01A")
+    assert len(kept) == len(said_in)
+    assert kept[0]["content"].startswith(f"User: {OLD}")
+    assert json.loads(kept[0]["fields_json"]) == {"session_id": "s0001"}
+    sizes = {r["system"]: r["n_items"] for r in rows(run, "answers", user_id="PILOT-01A")}
+    assert sizes == {"judge": None, "full_context": 4, "naive_rag": 2, "mem0": 2}
     shown = rows(run, "retrievals", system="naive_rag", user_id="PILOT-01A", dimension="change")
     assert [(r["rank"], r["item_id"], r["category"]) for r in shown] == [
         (1, "s0001", "interference"), (2, "s0003", "interference"),

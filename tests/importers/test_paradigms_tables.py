@@ -170,6 +170,26 @@ def test_from_the_command_line(tmp_path: Path, invoke: Invoke) -> None:
     assert "overall, mem0, accuracy: got 86.7 [15], want 86.8" in differs.stderr
 
 
+def test_another_reader_over_an_import(tmp_path: Path, invoke: Invoke) -> None:
+    root = make_suite(tmp_path)
+    change(root / REPORT, lambda d: d.pop("stored_memories"))
+    assert invoke("import", "paradigms-release", "release", "--run", "pub").exit_code == 0
+    reader = ("--model-role", "reader=embedded/reader")
+    done = invoke("reread", "pub", "--layer", "emb", *reader)
+    assert done.exit_code in (0, 1), done.output
+    store = RunStore.open(tmp_path / "runs/pub")
+    read = [r for r in store.read("probe_verdicts") if r["layer"] == "emb"]
+    told = {(r["system"], r["status"], r["detail"]) for r in read}
+    lacking = "what the store held is not recorded"
+    assert told == {
+        ("full_context", "scored", None),
+        ("naive_rag", "scored", None),
+        ("judge", "unscored", lacking),
+        # A store whose content is not published is not an empty one.
+        ("mem0", "unscored", lacking),
+    }
+
+
 def test_formats_hold_every_figure(store: RunStore, figures: PaperFigures) -> None:
     rows = list(csv.DictReader(io.StringIO(paper_tables.to_csv(figures))))
     assert len(rows) == len(leaves(figures.tables))
