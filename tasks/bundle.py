@@ -22,10 +22,7 @@ from storage.catalog import connect
 from storage.manifest import package_versions, read_manifest
 from storage.runs import ARTIFACTS, MANIFEST, UNITS, RunStore
 from storage.schemas import SCHEMAS, UNIQUE
-from tasks.score import BASE, INPUTS, metric_rows, score_run
-
-NAMED = ("verdicts", "attributions", "metrics")
-"""Tables whose rows have a hash each in `rows.jsonl`."""
+from tasks.evidence import EVIDENCE
 
 # A folder of some machine: what leads to the last name is taken out. Not in a URL's path.
 _PATHS = re.compile(
@@ -71,17 +68,6 @@ def row_key(table: str, row: _Row) -> list[Any]:
     return [row[name] for name in UNIQUE[table]]
 
 
-def layers_of(connection: Any) -> list[str]:
-    """The layers of verdicts, `base` first."""
-    found = [row[0] for row in connection.execute("SELECT DISTINCT layer FROM verdicts").fetchall()]
-    return sorted(found, key=lambda layer: (layer != BASE, layer))
-
-
-def metric_key(row: _Row) -> tuple[Any, ...]:
-    """A figure's name."""
-    return tuple(row[name] for name in UNIQUE["metrics"])
-
-
 def write_bundle(store: RunStore, target: Path) -> Bundle:
     """Pack a run into a zip (a name that ends in `.zip`) or a folder.
 
@@ -114,23 +100,24 @@ def write_bundle(store: RunStore, target: Path) -> Bundle:
 
 
 def _score(store: RunStore) -> list[str]:
-    stored: dict[str, list[_Row]] = {}
-    for row in store.read("metrics"):
+    manifest = store.manifest
+    evidence = EVIDENCE[manifest.config.suite]
+    stored: dict[str, list[dict[str, Any]]] = {}
+    for row in store.read(evidence.figures):
         stored.setdefault(row["layer"], []).append(row)
-    with connect(store, INPUTS) as connection:
-        seed = store.manifest.config.seed
+
+    def same(made: list[dict[str, Any]], there: list[dict[str, Any]]) -> bool:
+        return {evidence.key(r): r for r in made} == {evidence.key(r): r for r in there}
+
+    with connect(store, evidence.inputs) as connection:
         stale = [
             layer
-            for layer in layers_of(connection)
-            if not _same(metric_rows(connection, layer, seed), stored.get(layer, []))
+            for layer in evidence.layers(connection)
+            if not same(evidence.make(connection, layer, manifest), stored.get(layer, []))
         ]
     for layer in stale:
-        score_run(store, layer)
+        evidence.score(store, layer)
     return [f"the metrics of layer {layer} were computed" for layer in stale]
-
-
-def _same(made: list[dict[str, Any]], stored: list[_Row]) -> bool:
-    return {metric_key(r): r for r in made} == {metric_key(r): dict(r) for r in stored}
 
 
 class _Collected:
@@ -138,6 +125,7 @@ class _Collected:
 
     def __init__(self, store: RunStore) -> None:
         self.store = store
+        self.named = EVIDENCE[store.manifest.config.suite].named
         self.cleaned = 0
 
     def files(self) -> Iterator[tuple[str, bytes]]:
@@ -191,11 +179,11 @@ class _Collected:
     def _part(self, table: str, data: bytes, name: str, rows: io.StringIO) -> bytes:
         """A part, its rows noted; the very same bytes when there was nothing to take out."""
         ours = [column for column in _OUR_TEXTS if column in SCHEMAS[table].names]
-        if table not in NAMED and not ours:
+        if table not in self.named and not ours:
             return data
         try:
             with pq.ParquetFile(io.BytesIO(data), pre_buffer=False) as file:
-                part = file.read(use_threads=False) if table in NAMED else None
+                part = file.read(use_threads=False) if table in self.named else None
                 texts = file.read(columns=ours, use_threads=False)
                 if any(_dirty(texts.column(column)) for column in ours):
                     part = part if part is not None else file.read(use_threads=False)
@@ -203,7 +191,7 @@ class _Collected:
                     data = _encoded(part)
         except (pa.ArrowException, OSError) as error:
             raise StorageError(f"{name} cannot be read: {error}") from error
-        if table in NAMED and part is not None:
+        if table in self.named and part is not None:
             for row in part.to_pylist():
                 line = {"table": table, "key": row_key(table, row), "hash": row_hash(row)}
                 rows.write(json.dumps(line, ensure_ascii=True, separators=(",", ":")) + "\n")

@@ -5,8 +5,9 @@ Three lines of defence, so that a change is named even by who adapted the one be
 1. every file against its size and hash;
 2. every verdict, attribution and figure against its own hash, and every table against
    the rows that its units' markers state;
-3. every figure against the one that the score functions make of the verdicts, and
-   every attribution's score against its verdict's.
+3. every figure against the one that the score functions make of the verdicts, every
+   attribution's score against its verdict's, and every verdict on a probe against the one
+   that the rules make of its answer.
 
 What this cannot show is that a whole bundle was not made up; compare its sha256 with
 the one that its author published.
@@ -30,13 +31,13 @@ from storage.bundles import ROWS, Opened, open_bundle
 from storage.manifest import Manifest, package_versions, read_manifest
 from storage.runs import MANIFEST
 from storage.schemas import SCHEMAS, UNIQUE, schema_of
-from tasks.bundle import NAMED, layers_of, metric_key, row_hash, row_key, scrub
-from tasks.score import INPUTS, metric_rows
+from tasks.bundle import row_hash, row_key, scrub
+from tasks.evidence import EVIDENCE, Evidence
+from tasks.rescored import Rescored
 
 TOLERANCE = 1e-9
 MAX_ROWS = 50_000_000
 MAX_LINE = 1 << 20
-_VALUES = ("value", "std", "lo", "hi", "n_users", "n_scored", "n_total")
 
 Row = dict[str, Any]
 
@@ -86,23 +87,30 @@ class _Check:
     metrics: int = 0
     tables: dict[str, list[Path]] = field(default_factory=dict)
     counts: dict[str, int] = field(default_factory=dict)
+    evidence: Evidence = EVIDENCE["recovery"]
 
     def run(self) -> None:
         """Everything, in the order of the lines of defence."""
         self.problems += self.opened.problems
         manifest = self._manifest()
+        if manifest is not None:
+            self.evidence = EVIDENCE[manifest.config.suite]
         self._parts()
         self._markers()
+        named = self.evidence.named
         stated = self._stated()
-        found = {table: self._named(table) for table in NAMED}
+        found = {table: self._named(table) for table in named}
         if stated is not None:
-            for table in NAMED:
+            for table in named:
                 self._compare_rows(table, stated[table], found[table])
-        self._attributions(found)
+        if "attributions" in named:
+            self._attributions(found)
+        if "answers" in named:
+            self._answers(found)
         if manifest is None:
             self.notes.append("no figure was re-computed: the manifest cannot be read")
         else:
-            self._metrics(manifest, found["metrics"])
+            self._metrics(manifest, found[self.evidence.figures])
 
     def _manifest(self) -> Manifest | None:
         name = MANIFEST
@@ -181,7 +189,7 @@ class _Check:
             if f"{ROWS}: missing" not in self.problems:
                 self.problems.append(f"{ROWS}: missing")
             return None
-        out: dict[str, dict[str, str]] = {table: {} for table in NAMED}
+        out: dict[str, dict[str, str]] = {table: {} for table in self.evidence.named}
         with place.open(encoding="utf-8", errors="replace") as lines:
             for number, line in enumerate(iter(lambda: lines.readline(MAX_LINE), ""), 1):
                 try:
@@ -216,7 +224,7 @@ class _Check:
     def _compare_rows(
         self, table: str, stated: Mapping[str, str], found: Mapping[str, Row]
     ) -> None:
-        if table != "metrics":
+        if table != self.evidence.figures:
             self.rows += len(found)
         for key, row in found.items():
             if key not in stated:
@@ -239,18 +247,33 @@ class _Check:
                     f"was made for {row['score']}"
                 )
 
+    def _answers(self, found: Mapping[str, Mapping[str, Row]]) -> None:
+        """A probe's verdict is what the rules make of its answer."""
+        tables = {
+            name: [row for path in self.tables.get(name, ()) for row in self._read(path)]
+            for name in ("specs", "sessions", "probes")
+        }
+        try:
+            rescored = Rescored(**tables)
+        except (ValueError, KeyError, TypeError) as error:
+            self.problems.append(f"no verdict was made again: {error}")
+            return
+        answers = found["answers"].values()
+        for row, problem in rescored.problems(answers, found["probe_verdicts"].values()):
+            self.problems.append(f"{_name('probe_verdicts', row)}: {problem}")
+
     def _metrics(self, manifest: Manifest, stored: Mapping[str, Row]) -> None:
         """Figures made anew, beside the stored ones."""
         by_layer: dict[str, dict[tuple[Any, ...], Row]] = {}
         for row in stored.values():
-            by_layer.setdefault(row["layer"], {})[metric_key(row)] = row
+            by_layer.setdefault(row["layer"], {})[self.evidence.key(row)] = row
         differed = len(self.problems)
         with duckdb.connect() as connection:
             try:
                 self._connect(connection)
-                layers = layers_of(connection)
+                layers = self.evidence.layers(connection)
                 made = {
-                    layer: metric_rows(connection, layer, manifest.config.seed)
+                    layer: self.evidence.make(connection, layer, manifest)
                     for layer in sorted({*layers, *by_layer})
                 }
             except (duckdb.Error, ValueError, KeyError) as error:
@@ -265,7 +288,7 @@ class _Check:
                 self.notes.append(f"made with other versions of {', '.join(other)}")
 
     def _connect(self, connection: duckdb.DuckDBPyConnection) -> None:
-        for table in INPUTS:
+        for table in self.evidence.inputs:
             connection.register("incoming", schema_of(table).empty_table())
             connection.execute(f'CREATE TABLE "{table}" AS FROM incoming')
             connection.unregister("incoming")
@@ -277,24 +300,23 @@ class _Check:
                 connection.unregister("incoming")
 
     def _compare_metrics(self, made: list[Row], stored: Mapping[tuple[Any, ...], Row]) -> None:
+        figures = self.evidence.figures
         seen = set()
         for row in made:
-            key = metric_key(row)
+            key = self.evidence.key(row)
             seen.add(key)
             self.metrics += 1
             if key not in stored:
-                self.problems.append(f"{_name('metrics', row)}: not stored")
+                self.problems.append(f"{_name(figures, row)}: not stored")
                 continue
-            for name in _VALUES:
+            for name in self.evidence.values:
                 if not _close(row[name], stored[key][name]):
                     self.problems.append(
-                        f"{_name('metrics', row)}: {name} {stored[key][name]} is stored, the "
+                        f"{_name(figures, row)}: {name} {stored[key][name]} is stored, the "
                         f"verdicts give {row[name]}"
                     )
         for key in stored.keys() - seen:
-            self.problems.append(
-                f"{_name('metrics', stored[key])}: the verdicts give no such figure"
-            )
+            self.problems.append(f"{_name(figures, stored[key])}: the verdicts give no such figure")
 
 
 def _close(ours: Any, theirs: Any) -> bool:
@@ -306,11 +328,13 @@ def _close(ours: Any, theirs: Any) -> bool:
 def _name(table: str, row: Mapping[str, Any]) -> str:
     """A row as it is named, e.g. `verdicts mem0 user_001 dump_all skill_memory/x`."""
     parts = []
-    for name in ("metric", "system", "user_id", "access_mode"):
+    for name in ("metric", "group_name", "scorer", "system", "user_id", "access_mode"):
         if row.get(name):
             parts.append(str(row[name]))
     if row.get("k") is not None:
         parts[-1] += f"@{row['k']}"
+    if row.get("probe_type"):
+        parts.append(str(row["probe_type"]))
     if row.get("category"):
         parts.append("/".join(filter(None, (row["category"], row.get("dimension")))))
     if row.get("layer") not in (None, "base"):

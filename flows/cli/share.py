@@ -120,7 +120,7 @@ def verify(
         for line in found.notes:
             note(plain(f"memprobe: {line}"))
         print(
-            f"{found.run}: {found.files} files, {found.rows:,} verdicts and attributions, "
+            f"{found.run}: {found.files} files, {found.rows:,} rows of evidence, "
             f"{found.metrics:,} figures re-computed: "
             + ("as stated" if found.ok else f"{differ} difference{'s' * (differ != 1)}")
         )

@@ -79,12 +79,21 @@ def store_suite(context: ParadigmsContext, episodes: Sequence[str]) -> None:
 
 def stored_suite(store: RunStore) -> Suite:
     """The suite of a run from its own tables, wherever the files are now."""
+    manifest = store.manifest
+    episodes = stored_episodes(*(store.read(name) for name in ("specs", "sessions", "probes")))
+    suite = make_suite(manifest.dataset_name, episodes)
+    # A part of a suite has another digest; what was measured stands on that of the whole.
+    return suite.model_copy(update={"digest": manifest.dataset_digest})
+
+
+def stored_episodes(specs: Rows, session_rows: Rows, probe_rows: Rows) -> list[Episode]:
+    """Episodes from the rows of `specs`, `sessions` and `probes`."""
     sessions: dict[str, Rows] = {}
     probes: dict[str, Rows] = {}
-    for table, found in (("sessions", sessions), ("probes", probes)):
-        for row in store.read(table):
+    for rows, found in ((session_rows, sessions), (probe_rows, probes)):
+        for row in rows:
             found.setdefault(row["user_id"], []).append(row)
-    episodes = [
+    return [
         Episode.model_validate(
             {
                 "spec": json.loads(row["spec_json"]),
@@ -107,9 +116,5 @@ def stored_suite(store: RunStore) -> Suite:
                 ],
             }
         )
-        for row in store.read("specs")
+        for row in specs
     ]
-    manifest = store.manifest
-    suite = make_suite(manifest.dataset_name, episodes)
-    # A part of a suite has another digest; what was measured stands on that of the whole.
-    return suite.model_copy(update={"digest": manifest.dataset_digest})
