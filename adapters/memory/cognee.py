@@ -227,7 +227,8 @@ class Cognee:
         async with self._turn:
             raw = await engine.state()
         records = {key: asdict(record) for key, record in self._records.items()}
-        kept = json.dumps({"made": self._made, "records": records}, sort_keys=True)
+        state = {"made": self._made, "texts": engine.texts, "records": records}
+        kept = json.dumps(state, sort_keys=True)
         parts = {STORE: raw, RECORDS: kept.encode()}
         write_snapshot(directory, NAME, self._services.embedder.name, len(records), parts)
 
@@ -241,12 +242,12 @@ class Cognee:
         try:
             kept = json.loads(parts[RECORDS])
             records = {str(key): Record(**row) for key, row in kept["records"].items()}
-            made = int(kept["made"])
+            made, texts = int(kept["made"]), int(kept["texts"])
             if len(records) != count:
                 raise ValueError(f"{count} nodes and edges announced, {len(records)} found")
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise SnapshotError(f"{directory}: unreadable snapshot ({error})") from error
-        engine.load(parts[STORE])
+        engine.load(parts[STORE], texts)
         self._records, self._made = records, made
         self._rows = {row.key: row for row in await engine.rows()}
 

@@ -19,8 +19,12 @@ from typing import Any
 from adapters.memory.cognee_library import Wire, give, library, reason_of, take
 from memprobe.errors import AdapterError, BudgetExceeded, SnapshotError
 
-DATASET = "memory"
-"""The dataset's name. A store has folders of its own, so that one name does for all of them."""
+DATASET = "memory_{:06d}"
+"""A dataset's name; each text has one. A store has folders of its own, so that names may repeat.
+
+The datasets of a store share one graph. A cognify looks at all texts of its datasets again,
+so that with one for all of them the hundredth would cost a hundred times the first.
+"""
 
 KEPT = ("system", "data")
 """The folders of a store that a snapshot holds."""
@@ -100,6 +104,7 @@ class Engine:
             shutil.rmtree(self.root, ignore_errors=True)
             raise
         self._begun = False
+        self.texts = 0
 
     async def add(self, text: str) -> None:
         """One text through cognee's `add` and `cognify`.
@@ -108,9 +113,11 @@ class Engine:
         """
         self._wire.faults.clear()
         self._begun = True
+        self.texts += 1
+        dataset = DATASET.format(self.texts)
         try:
-            await self._cognee.add(text, dataset_name=DATASET)
-            await self._cognee.cognify(datasets=[DATASET], raise_on_error=True)
+            await self._cognee.add(text, dataset_name=dataset)
+            await self._cognee.cognify(datasets=[dataset], raise_on_error=True)
         except Exception as error:
             self._raise_fault()
             raise reason_of(error, "cognify") from error
@@ -229,7 +236,7 @@ class Engine:
                 if path.is_file() and not path.name.endswith((".lock", "-wal", "-shm")):
                     yield path
 
-    def load(self, raw: bytes) -> None:
+    def load(self, raw: bytes, texts: int) -> None:
         """Fill an empty store with what `state` gave. Raises `SnapshotError`."""
         if self._begun:
             raise SnapshotError("cognee: only an empty store can be restored")
@@ -239,7 +246,7 @@ class Engine:
                 archive.extractall(self.root, members=members, filter="data")
         except (tarfile.TarError, OSError, EOFError) as error:
             raise SnapshotError(f"cognee: unreadable snapshot ({error})") from error
-        self._begun = bool(members)
+        self._begun, self.texts = bool(members), texts
         for path in self._files():
             if path.read_bytes()[: len(_SQLITE)] == _SQLITE:
                 _rebase(path, self.root)

@@ -17,6 +17,7 @@ import sys
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import count
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -29,6 +30,9 @@ from memprobe.text import sanitize
 
 NOWHERE = "http://127.0.0.1:9/v1"
 """The model's address in cognee's own settings: what is not patched reaches nobody."""
+
+TIDY = 25
+"""Writes between two passes over the vector files."""
 
 _loading = threading.Lock()
 
@@ -197,6 +201,8 @@ def _patch() -> None:
     ).OpenAICompatibleEmbeddingEngine
     engine.embed_text = _noting(inspect.unwrap(engine.embed_text))
     engine._client = property(lambda self: _embedder(), lambda self, value: None)
+    cognify = importlib.import_module("cognee.api.v1.cognify.cognify")
+    vars(cognify)["compact_vector_store"] = _seldom(vars(cognify)["compact_vector_store"])
     search = importlib.import_module("cognee.modules.retrieval.utils.brute_force_triplet_search")
     vars(search)["logger"] = _Raising(vars(search)["logger"])
 
@@ -306,6 +312,16 @@ def _noting(embed: Any) -> Any:
             raise
 
     return embedded
+
+
+def _seldom(compact: Any) -> Any:
+    """Tidy the vector files now and then: each pass reads them all, and a store is short-lived."""
+    calls = count(1)
+
+    async def compacted() -> Any:
+        return await compact() if next(calls) % TIDY == 0 else None
+
+    return compacted
 
 
 def _embedder() -> Any:

@@ -155,15 +155,15 @@ def _clean(value: Any) -> Any:
             return value
 
 
-def fault_in(message: Any, tools: Sequence[str], required: bool) -> CallFailed | None:
+def fault_in(
+    message: Any, finish: object, call_id: str | None, tools: Sequence[str], required: bool
+) -> CallFailed | None:
     """What is wrong with an answer of langmem's model that the library would pass over.
 
-    `message` is langchain's AIMessage, `tools` are the names that were offered, and
-    `required` tells that one had to be called. An answer in words where none had to
-    be means that there is nothing to remember.
+    `message` is langchain's AIMessage, `finish` OpenAI's reason for its end, `tools`
+    are the names that were offered, and `required` tells that one had to be called.
+    An answer in words where none had to be means that there is nothing to remember.
     """
-    call_id = str(message.response_metadata.get("id") or "").removeprefix(KEY_PREFIX) or None
-    finish = message.response_metadata.get("finish_reason")
     refusal = message.additional_kwargs.get("refusal")
     if refusal:
         return CallFailed(Reason.REFUSAL, str(refusal)[:400], call_id)
@@ -201,7 +201,10 @@ def _chat_model(settings: Settings, watch: Watch, http: Any) -> Any:
             tools = [tool["function"]["name"] for tool in kwargs.get("tools") or ()]
             for generation in result.generations:
                 message: Any = generation.message
-                fault = fault_in(message, tools, bool(kwargs.get("tool_choice")))
+                finish = (generation.generation_info or {}).get("finish_reason")
+                call_id = str((result.llm_output or {}).get("id") or "").removeprefix(KEY_PREFIX)
+                required = bool(kwargs.get("tool_choice"))
+                fault = fault_in(message, finish, call_id or None, tools, required)
                 if fault is not None:
                     watch.faults.append(fault)
                 for call in message.tool_calls:
@@ -218,6 +221,8 @@ def _chat_model(settings: Settings, watch: Watch, http: Any) -> Any:
         max_retries=0,
         timeout=None,
         http_async_client=http,
+        openai_proxy=None,
+        openai_organization=None,
         use_responses_api=False,
         streaming=False,
         cache=False,

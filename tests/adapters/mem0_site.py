@@ -1,4 +1,4 @@
-"""A place to run mem0's real library: fake provider, gateway, ledger and door."""
+"""A place to run mem0's and langmem's real libraries: fake provider, gateway, ledger and door."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from adapters.memory.mem0 import Mem0, Mem0Options
+from adapters.memory.mem0 import Mem0
 from adapters.models.door import Door
 from adapters.models.gateway import Gateway
 from memprobe.config import RunConfig
@@ -23,24 +23,27 @@ from tests.support.gateways import ledger_at
 class Site:
     """Stores by name; `embedder` counts what it encodes and fails on `poison`."""
 
-    def __init__(self, gateway: Gateway, door: Door, embedder: WordEmbedder) -> None:
-        self.gateway, self.door, self.embedder = gateway, door, embedder
-        self.stores: list[Mem0] = []
+    def __init__(
+        self, gateway: Gateway, door: Door, embedder: WordEmbedder, kind: Any = Mem0
+    ) -> None:
+        self.gateway, self.door, self.embedder, self.kind = gateway, door, embedder, kind
+        self.stores: list[Any] = []
 
     def access(self, user: str = "user_001") -> ModelAccess:
-        who = Asker(run="test", suite="recovery", stage="rollout", system="mem0", user=user)
+        system = self.kind.card.name
+        who = Asker(run="test", suite="recovery", stage="rollout", system=system, user=user)
         return self.door.access(self.door.token(who))
 
     async def store(
         self, name: str = "a", protocol: Protocol = Protocol.STRICT, **options: Any
-    ) -> Mem0:
+    ) -> Any:
         services = Services(
             embedder=self.embedder,
             protocol=protocol,
             models=self.access(name),
-            options=Mem0Options(**options),
+            options=self.kind.Options(**options),
         )
-        made = Mem0(services)
+        made = self.kind(services)
         await made.open(scope(name))
         self.stores.append(made)
         return made
@@ -59,7 +62,11 @@ class PoisonedEmbedder(WordEmbedder):
 
 @asynccontextmanager
 async def site(
-    folder: Path, provider: Any = None, embedder: WordEmbedder | None = None, **config: Any
+    folder: Path,
+    provider: Any = None,
+    embedder: WordEmbedder | None = None,
+    kind: Any = Mem0,
+    **config: Any,
 ) -> AsyncIterator[Site]:
     """Everything closed at the end. `provider` stands in for the wire to the model."""
     ledger: Ledger = ledger_at(folder)
@@ -68,7 +75,7 @@ async def site(
     chosen = embedder or PoisonedEmbedder()
     try:
         async with Door(gateway, chosen) as door:
-            here = Site(gateway, door, chosen)
+            here = Site(gateway, door, chosen, kind)
             try:
                 yield here
             finally:

@@ -126,6 +126,15 @@ async def test_tools_and_content_parts_pass_through(make: Any, ledger: Ledger) -
     again = await caller.say(messages=messages, tools=tools)
     assert again.choices[0].message.tool_calls[0].id == "c1"
     assert len(caller.provider.calls) == 1
+    # What may be called, and that something must be, is part of the question.
+    for changed in ({"tools": tools, "tool_choice": "required"}, {"tools": []}, {}):
+        await caller.say(messages=messages, **changed)
+    assert [dict(call.params) for call in caller.provider.calls] == [
+        {"tools": tools},
+        {"tools": tools, "tool_choice": "required"},
+        {"tools": []},
+        {},
+    ]
 
 
 async def test_a_refused_schema_is_spelt_out_instead(make: Any) -> None:

@@ -73,8 +73,9 @@ def _new(conversation: str) -> list[str]:
     """Facts of what the user said and what tools put out; the assistant's where it is alone."""
     parts = _SPEAKER.split(conversation)[1:]
     said = [(who, text.strip()) for who, text in zip(parts[::2], parts[1::2], strict=True)]
-    alone = all(who == "Ai" for who, _ in said)
-    facts = [f for who, text in said if alone or who in ("Human", "Tool") for f in facts_of(text)]
+    voices = {who for who, _ in said}
+    heard = {"Human", "Tool"} if voices & {"Human", "Tool"} else {"Ai"}
+    facts = [fact for who, text in said if who in heard for fact in facts_of(text)]
     return list(dict.fromkeys(facts))
 
 
