@@ -22,6 +22,7 @@ group = typer.Typer(
 )
 group.command("new")(suite_build.new)
 group.command("build")(suite_build.build)
+group.command("extract")(suite_build.extract)
 
 
 def register(app: typer.Typer) -> None:

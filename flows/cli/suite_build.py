@@ -1,4 +1,4 @@
-"""`suite new` and `suite build`: episodes of one's own from mini-specs, written by a model."""
+"""`suite new` and `build`: episodes of one's own, written by a model; `extract`: those of a run."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from flows.cli import errors
-from flows.cli.options import Json, prepare_ledger, with_settings
+from flows.cli.options import Json, RunName, opened, prepare_ledger, with_settings
 from flows.cli.output import emit_json, note, plain
 from flows.preflight import check_models
 from memprobe.config import RunConfig
@@ -71,6 +71,46 @@ def new(
     print(f"{config}: the domain {name} with one kind of fact")
     print(f"{minis}: {len(wanted)} mini-specs")
     print(f"next: {build} --model openai/gpt-5.4-mini")
+
+
+@with_settings()
+def extract(
+    resolved: Resolved,
+    run: RunName,
+    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Folder of the suite's files.")],
+    json_output: Json = False,
+) -> None:
+    """Write the episodes of a paradigms run as a suite's files, to run them on other systems.
+
+    Of an imported run these are the published episodes. Examples:
+
+    `memprobe suite extract pub56 --out suite56_published`
+
+    `memprobe run paradigms --dataset suite56_published`
+    """
+    from storage.files import LocalFiles
+    from tasks.paradigms.inputs import stored_suite
+    from tasks.suite import episode_bytes
+
+    store = opened(resolved, run)[1]
+    if store.manifest.config.suite != "paradigms":
+        raise UsageError(f"run {store.name!r} is of the {store.manifest.config.suite} suite")
+    if any(out.glob("*.json")):
+        raise UsageError(f"{out} has files already; choose another folder")
+    suite = stored_suite(store)
+    files = LocalFiles(out)
+    for episode in suite.episodes:
+        files.write(f"{episode.id}.json", episode_bytes(episode))
+    known = len({row["user_id"] for row in store.read("probes")})
+    if json_output:
+        emit_json({"out": str(out), "episodes": len(suite.episodes), "of": known})
+    else:
+        print(f"{out}: {len(suite.episodes)} of {known} episodes of {plain(suite.name)}")
+        print(f"next: memprobe run paradigms --dataset {out}")
+    if len(suite.episodes) < known:
+        note(f"memprobe: the others have no form of ours: memprobe sql {store.name} "
+             "\"select * from import_issues where table_name = 'specs'\"")  # fmt: skip
+        raise typer.Exit(errors.INCOMPLETE)
 
 
 @with_settings("model", "model_role", "seed", "max_connections", "call_timeout", "max_cost")

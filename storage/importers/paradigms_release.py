@@ -117,10 +117,10 @@ class _Import:
             self.issues.add(document.path, "specs", "no list", done, table="specs")
         specs: dict[str, Mapping[str, Any]] = {}
         for place, spec in enumerate(listed if isinstance(listed, list) else []):
-            name = spec.get("episode_id") if isinstance(spec, dict) else None
-            if not isinstance(name, str) or not name or name in specs:
-                problem = "no episode_id" if not isinstance(name, str) else f"{name} is there twice"
-                done = "the first counts" if name in specs else "not used"
+            name = text(spec.get("episode_id")) if isinstance(spec, dict) else ""
+            if not name or name in specs:
+                problem = f"{name} is there twice" if name else "no episode_id"
+                done = "the first counts" if name else "not used"
                 self.issues.add(document.path, f"specs[{place}]", problem, done, table="specs")
                 continue
             specs[name] = spec
@@ -220,7 +220,7 @@ class _Import:
         if not reports:
             path = self.layout.episodes.path
             problem = "no report with answers to these episodes"
-            self.issues.add(path, "", problem, "the run has no verdict", table="probe_verdicts")
+            self.issues.note(path, "", problem, "the run has no verdict")
         for file in self.layout.others:
             problem = "a file of another kind"
             self.issues.once("kind", file.path, "", problem, "not read")

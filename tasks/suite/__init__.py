@@ -97,6 +97,11 @@ def _bytes(value: Any) -> bytes:
     return f"{json.dumps(value, ensure_ascii=False, indent=1)}\n".encode()
 
 
+def episode_bytes(episode: Episode) -> bytes:
+    """An episode as its file."""
+    return _bytes(episode.model_dump(mode="json"))
+
+
 def _sha256(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
@@ -142,7 +147,7 @@ class _Card:
 
     def put(self, episode: Episode, blueprint: Blueprint) -> None:
         """Write an episode, then the card with it."""
-        data = _bytes(episode.model_dump(mode="json"))
+        data = episode_bytes(episode)
         self.files.write(f"{episode.id}.json", data)
         self.episodes[episode.id] = {
             "sha256": _sha256(data),

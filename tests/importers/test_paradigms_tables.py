@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from memprobe.paradigms.suite import load_suite
 from storage.importers.paradigms_release import import_suite
 from storage.runs import RunStore
 from tasks import paper_tables
@@ -18,7 +19,14 @@ from tasks.paradigms import changes
 from tasks.paradigms import tables as paradigms
 from tests.cli.conftest import Invoke
 from tests.cli.conftest import invoke as invoke
-from tests.importers.paradigms_release import EPISODES, IDS, REPORT, make_suite, report
+from tests.importers.paradigms_release import (
+    EPISODES,
+    IDS,
+    REPORT,
+    change_line,
+    make_suite,
+    report,
+)
 from tests.importers.release import change, write
 from tests.importers.release import make_release as make_recovery
 
@@ -188,6 +196,28 @@ def test_another_reader_over_an_import(tmp_path: Path, invoke: Invoke) -> None:
         # A store whose content is not published is not an empty one.
         ("mem0", "unscored", lacking),
     }
+
+
+def test_published_episodes_are_extracted_as_a_suite_of_files(
+    tmp_path: Path, invoke: Invoke
+) -> None:
+    root = make_suite(tmp_path)
+    assert invoke("import", "paradigms-release", "release", "--run", "pub").exit_code == 0
+    done = invoke("suite", "extract", "pub", "--out", "files")
+    assert done.exit_code == 0, done.output
+    assert "files: 4 of 4 episodes of suite9" in done.stdout
+    suite = load_suite(tmp_path / "files")
+    assert {e.id for e in suite.episodes} == set(IDS)
+    probes = {p.probe_type: p.gold_answer for p in suite.episode("PILOT-01A").probes}
+    assert probes["current_value"] == "Quayside Pool"
+    again = invoke("suite", "extract", "pub", "--out", "files")
+    assert again.exit_code == 2
+    assert "has files already" in again.stderr
+    change_line(root, 1, lambda e: e["sessions"][0]["dialogue"][0].update(role="narrator"))
+    assert invoke("import", "paradigms-release", "release", "--run", "odd").exit_code == 1
+    part = invoke("suite", "extract", "odd", "--out", "part")
+    assert part.exit_code == 1
+    assert "part: 3 of 4 episodes" in part.stdout
 
 
 def test_formats_hold_every_figure(store: RunStore, figures: PaperFigures) -> None:
