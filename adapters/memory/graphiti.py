@@ -97,9 +97,9 @@ class Graphiti:
         notes=(
             "measured with graphiti-core 0.31.2 on embedded kuzu 0.11.3, which upstream has "
             "deprecated in favour of database servers",
-            "17 calls of 1,200 tokens a session, counted over 44 sessions of the paradigms suite with "
-            "a fake model: 1 for entities, 1 for facts, up to 2 to join and sum up entities, and up "
-            "to 2 a fact, to join or end facts and to date them",
+            "17 calls of 1,200 tokens a session, counted over 44 sessions of the paradigms suite "
+            "with a fake model: 1 for entities, 1 for facts, up to 2 to join and sum up entities, "
+            "and up to 2 a fact, to join or end facts and to date them",
             "facts are found by the library's hybrid search without a reranking model; those with "
             "a cosine below 0.6 and no common word are not found",
             "a dump holds facts, entities with their summaries, and the sessions as they came",
