@@ -60,8 +60,9 @@ def heat(
     cells: Sequence[Sequence[float | None]],
     texts: Sequence[Sequence[str]],
     table: str,
+    each: int = 34,
 ) -> Chart:
-    """A map of shares (0 to 1) with their texts; names are escaped already."""
+    """A map of shares (0 to 1) with their texts, `each` pixels a row; all is escaped already."""
     trace = {
         "type": "heatmap",
         "x": list(columns),
@@ -83,7 +84,7 @@ def heat(
         xaxis={"side": "top"},
         margin={"t": 72, "b": 12},
     )
-    return Chart(id_, title, says, figure, table, tall(len(rows)))
+    return Chart(id_, title, says, figure, table, tall(len(rows), each))
 
 
 SCORE_AXIS = {"range": [-0.03, 1.03], "title": {"text": "B, mean score (0 to 1)"}}

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from memprobe.paradigms.profile import Profile
 from storage.runs import RunStore
+from tasks.paradigms.score import COMPARED
 from tasks.report.data import Row, counted
 from tasks.report.packing import PAYLOAD_CAP, CaseBook
 from tasks.report.page import facts_of, render, write_report
@@ -28,7 +29,7 @@ from tasks.report.paradigms.names import (
     NO_DIFFERENCE,
     PROBE_NAMES,
 )
-from tasks.report.tables import Table, md, to_markdown
+from tasks.report.tables import Table, display, md, to_markdown
 
 _SECTIONS = (
     ("headline", "Accuracy"),
@@ -66,7 +67,8 @@ class ProfilePage:
     told: str
     profile: Profile | None
     figures: Table
-    ingestion: Row | None
+    unsaid: str
+    ingestion: str
     errors: list[Row]
     memories: float | None
     counts: str
@@ -76,7 +78,7 @@ def statements(data: ProbeData) -> list[str]:
     """What the paired comparisons show, in words; a metric without a difference says so."""
     lines: list[str] = []
     whole = [row for row in data.comparisons if not row["group_kind"]]
-    for metric in dict.fromkeys(row["metric"] for row in whole):
+    for metric in COMPARED:
         rows = [row for row in whole if row["metric"] == metric]
         ranked = [row for row in rows if tables.result(data, row) != "not ranked"]
         shown = [row for row in ranked if row["shown"]]
@@ -86,9 +88,7 @@ def statements(data: ProbeData) -> list[str]:
             lines.append(f"{name}: {len(shown) - MANY} more differences are shown in the table")
         rest = len(ranked) - len(shown)
         if rest:
-            lines.append(
-                f"{name}: {NO_DIFFERENCE} in {rest} of {counted(len(ranked), 'pair')}"
-            )
+            lines.append(f"{name}: {NO_DIFFERENCE} in {rest} of {counted(len(ranked), 'pair')}")
     return lines
 
 
@@ -104,6 +104,34 @@ def _says(row: Row) -> str:
     )
 
 
+def ingestion_line(row: Row | None) -> str:
+    """What a session costs a system, in words."""
+    if row is None:
+        return "no session was written"
+    parts = [counted(row["messages"], "session")]
+    if row["calls"] is None:
+        parts.append("calls not recorded")
+    else:
+        parts.append(f"{row['calls_per_message']:,.2f} calls a session")
+        if row["prompt_tokens"] is None or row["completion_tokens"] is None:
+            parts.append("tokens unknown")
+        else:
+            parts.append(
+                f"{row['prompt_tokens_per_message']:,.0f} tokens in and "
+                f"{row['completion_tokens_per_message']:,.0f} out a session"
+            )
+        work = row["work_usd"]
+        price = "unknown" if work is None else f"${work / row['messages']:,.4f} a session"
+        parts.append(f"price {price}")
+    parts.append(f"{display(row['seconds_per_message'], 'seconds')} a session")
+    return ", ".join(parts)
+
+
+def _unsaid(profile: Profile | None) -> str:
+    names = () if profile is None else profile.unsaid
+    return ", ".join(AXIS_NAMES.get(name, name) for name in names)
+
+
 def profile_pages(data: ProbeData) -> tuple[list[ProfilePage], list[ProfilePage]]:
     """A page for each system in its own mode, and those of the other modes."""
     ingestion = {row["system"]: row for row in data.ingestion}
@@ -117,7 +145,8 @@ def profile_pages(data: ProbeData) -> tuple[list[ProfilePage], list[ProfilePage]
             data.told(mode[0]),
             data.profiles.get(mode),
             tables.profile_figures(data, mode),
-            ingestion.get(mode[0]),
+            _unsaid(data.profiles.get(mode)),
+            ingestion_line(ingestion.get(mode[0])),
             [found for found in data.ingest_errors if found["system"] == mode[0]],
             row["n_memories"],
             f"{row['n']:,}/{row['n_total']:,} probes scored, {counted(row['n_errors'], 'error')}",

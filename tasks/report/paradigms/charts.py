@@ -111,7 +111,8 @@ def accuracy(data: ProbeData) -> Chart | None:
 def isoline(balance: float) -> tuple[list[float], list[float]]:
     """Points of the plane with that SP-balance, plasticity from where stability is 1."""
     least = balance / (2 - balance)
-    xs = [least + (1 - least) * step / 40 for step in range(41)]
+    # Closer together where the line bends.
+    xs = [least ** (1 - step / 60) for step in range(61)]
     return xs, [balance * x / (2 * x - balance) for x in xs]
 
 
@@ -127,8 +128,8 @@ def plane(data: ProbeData) -> Chart | None:
     for balance in ISOLINES:
         xs, ys = isoline(balance)
         guides.append(_guide(xs, ys, "dot"))
-        middle = len(xs) // 2
-        notes.append(_note(xs[middle], ys[middle], f"{balance:g}"))
+        at = 3 * len(xs) // 4
+        notes.append(_note(xs[at], ys[at], f"{balance:g}"))
     guides.append(_guide([0, 1], [0, 1], "dash"))
     notes.append(_note(0.97, 0.03, "over-plastic", xanchor="right"))
     notes.append(_note(0.03, 0.97, "over-stable", xanchor="left"))
@@ -212,14 +213,15 @@ def _map(
             [
                 ""
                 if cell is None
-                else f"no score ({cell['n_errors']} errors)"
+                else f"no score<br>{cell['n_errors']} errors"
                 if cell["accuracy"] is None
-                else f"{cell['accuracy']:.2f} (n={cell['n']})"
+                else f"{cell['accuracy']:.2f}<br>n={cell['n']}"
                 for cell in line
             ]
             for line in cells
         ],
         id_,
+        42,
     )
 
 

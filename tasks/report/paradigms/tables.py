@@ -23,6 +23,8 @@ from tasks.report.paradigms.names import (
 )
 from tasks.report.tables import Column, Table
 
+NO_METRICS = "no metrics are stored; memprobe score makes them"
+
 
 def headline(data: ProbeData) -> Table:
     """Every system in every mode; systems without an answer at the end."""
@@ -243,18 +245,20 @@ def split(data: ProbeData) -> Table:
             "between them. All split episodes update; those that are not split also hold "
             "episodes to keep, so the two sides differ in more than the split.",
         ),
-        empty="no metrics are stored; `memprobe score` makes them",
+        empty=NO_METRICS,
     )
 
 
-def axes(data: ProbeData) -> Table:
-    """Historical, source, temporal, and the distance to full context."""
-    wanted = ("historical", "source_fidelity", "temporal", "delta_fc", "rag_norm")
+def _axes(
+    data: ProbeData, id_: str, title: str, wanted: Sequence[str], note: str, empty: str
+) -> Table:
     rows = []
     for mode in data.modes:
+        found = {name: data.metric(mode, name) for name in wanted}
+        if not any(found.values()):
+            continue
         line = placed(mode)
-        for name in wanted:
-            row = data.metric(mode, name)
+        for name, row in found.items():
             line |= {name: row.get("value"), f"{name}_i": span(row), f"{name}_n": row.get("n")}
         rows.append(line)
     columns: list[Column] = [SYSTEM, READ]
@@ -264,17 +268,32 @@ def axes(data: ProbeData) -> Table:
             Column(f"{name}_i", "95 % interval", "interval"),
             Column(f"{name}_n", "n", "int"),
         ]
-    return Table(
+    return Table(id_, title, tuple(columns), rows, (note,), empty)
+
+
+def axes(data: ProbeData) -> Table:
+    """Historical, source and temporal accuracy."""
+    return _axes(
+        data,
         "axes",
-        "Axes of the memory, and the distance to full context",
-        tuple(columns),
-        rows,
-        (
-            "Historical: previous values. Source fidelity: source probes and the status part of "
-            "conflict probes. Temporal: when and why. Delta FC: accuracy of full context less that "
-            "of the system; RAG norm: the system's as a share of full context's; both over the "
-            "probes that both have a verdict on.",
-        ),
+        "Axes of the memory",
+        ("historical", "source_fidelity", "temporal"),
+        "Historical: previous values. Source fidelity: source probes and the status part of "
+        "conflict probes. Temporal: when and why.",
+        NO_METRICS,
+    )
+
+
+def against_full(data: ProbeData) -> Table:
+    """The distance of each system to full context."""
+    return _axes(
+        data,
+        "full-context",
+        "The distance to full context",
+        ("delta_fc", "rag_norm"),
+        "Delta FC: accuracy of full context less that of the system. RAG norm: the system's "
+        "accuracy as a share of full context's. Both over the probes that both have a verdict on.",
+        "the run has no full context to hold others against, or no metrics are stored",
     )
 
 
@@ -292,7 +311,7 @@ def figures(data: ProbeData) -> Table:
         (SYSTEM, READ, *FIGURE),
         rows,
         ("n other: items behind the second of a figure's two rates.",),
-        empty="no metrics are stored; `memprobe score` makes them",
+        empty=NO_METRICS,
     )
 
 
@@ -312,17 +331,10 @@ def figure(row: Row) -> Row:
     return {**row, "metric": AXIS_NAMES[row["metric"]], "interval": span(row)}
 
 
-def correlations(data: ProbeData) -> Table:
-    """Correlations between axes, and between readers."""
-    kinds = {
-        "axes": "memory systems",
-        "axes_all": "all, references too",
-        "readers": "two readers, accuracy of each system and mode",
-    }
-    names = AXIS_NAMES
+def _correlated(data: ProbeData, id_: str, title: str, kinds: dict[str, str], note: str) -> Table:
     return Table(
-        "correlations",
-        "Correlations between axes, and between readers",
+        id_,
+        title,
         (
             Column("layer", "Layer"),
             Column("over", "Over"),
@@ -335,14 +347,37 @@ def correlations(data: ProbeData) -> Table:
         [
             {
                 **row,
-                "over": kinds.get(row["kind"], row["kind"]),
-                "first": names.get(row["first"], row["first"]),
-                "second": names.get(row["second"], row["second"]),
+                "over": kinds[row["kind"]],
+                "first": AXIS_NAMES.get(row["first"], row["first"]),
+                "second": AXIS_NAMES.get(row["second"], row["second"]),
             }
             for row in data.correlations
+            if row["kind"] in kinds
         ],
-        ("Each system in its own mode; n is systems. Few systems show little.",),
-        empty="fewer than three systems, or no metrics stored",
+        (note,),
+        empty="nothing to correlate: too few systems, or no metrics stored",
+    )
+
+
+def correlations(data: ProbeData) -> Table:
+    """Correlations between axes."""
+    return _correlated(
+        data,
+        "correlations",
+        "Correlations between axes",
+        {"axes": "memory systems", "axes_all": "all, references too"},
+        "Each system in its own mode; n is systems. A dash: fewer than three, or no spread.",
+    )
+
+
+def readers(data: ProbeData) -> Table:
+    """How far two readers put the systems in the same order."""
+    return _correlated(
+        data,
+        "readers",
+        "Do two readers put the systems in the same order?",
+        {"readers": "accuracy of each system and mode"},
+        "Another reader over the same stores (`memprobe reread`), against the run's own.",
     )
 
 
@@ -377,7 +412,9 @@ def all_tables(data: ProbeData) -> dict[str, Table]:
         ),
         split(data),
         axes(data),
+        against_full(data),
         correlations(data),
+        readers(data),
         verdict_tables.failures(data),
         verdict_tables.failure_cases(data),
         figures(data),
