@@ -1,4 +1,4 @@
-"""`suite`: the episodes of a paradigms suite, held to the design."""
+"""`suite`: the episodes or trajectories of a suite, held to its design."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from flows.cli import errors, suite_build
+from flows.cli import errors, suite_build, suite_evolution
 from flows.cli.options import Json, with_settings
 from flows.cli.output import emit_json, note, plain, table
 from memprobe.settings import Resolved
@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from memprobe.paradigms.suite import Composition
 
 group = typer.Typer(
-    no_args_is_help=True, help="Check the episodes of a paradigms suite, or make your own."
+    no_args_is_help=True,
+    help="Check a paradigms or an evolution suite, or make your own paradigms suite.",
 )
 group.command("new")(suite_build.new)
 group.command("build")(suite_build.build)
@@ -35,13 +36,14 @@ def register(app: typer.Typer) -> None:
 def validate(
     resolved: Resolved,
     folder: Annotated[
-        Path, typer.Argument(metavar="DIR", help="Folder of the episode files, *.json.")
+        Path, typer.Argument(metavar="DIR", help="Folder of the suite's files, *.json.")
     ],
     plan: Annotated[
         str,
         typer.Option(
             metavar="NAME",
-            help="Composition to hold the suite to: suite56, none, or that of the folder's name.",
+            help="Composition to hold the suite to: suite56, evolution, none, or that of the "
+            "folder's name.",
         ),
     ] = "auto",
     fail_on: Annotated[
@@ -50,17 +52,31 @@ def validate(
     ] = "error",
     json_output: Json = False,
 ) -> None:
-    """Check every episode of a folder: design, gold, values in their places, wording.
+    """Check every file of a folder: design, gold, wording.
 
-    Each problem names the episode, the session (from 0) and what to do. Exits with 1
-    when there are errors. Example:
+    Episodes of the paradigms suite and trajectories of the evolution suite are told
+    apart by their fields. Each problem names the episode and session, or the
+    trajectory and state (from 0), and what to do. Exits with 1 when there are
+    errors. Example:
 
     `memprobe suite validate my_suite --fail-on warning`
     """
+    from memprobe.evolution.suite import holds_trajectories
+
+    held_to = None if plan == "none" else plan
+    if holds_trajectories(folder):
+        wrong, doubtful = suite_evolution.validate(folder, held_to, json_output)
+    else:
+        wrong, doubtful = _episodes(folder, held_to, json_output)
+    if wrong or (fail_on == "warning" and doubtful):
+        raise typer.Exit(errors.INCOMPLETE)
+
+
+def _episodes(folder: Path, plan: str | None, json_output: bool) -> tuple[int, int]:
     from memprobe.paradigms.checks import inspect_suite
     from memprobe.paradigms.suite import composition, suite_digest
 
-    found = inspect_suite(folder, None if plan == "none" else plan)
+    found = inspect_suite(folder, plan)
     digest = suite_digest(found.episodes)
     made_of = composition(found.episodes)
     if json_output:
@@ -81,8 +97,7 @@ def validate(
     else:
         _print(found, made_of)
         print(f"sha256 {digest}")
-    if found.count("error") or (fail_on == "warning" and found.problems):
-        raise typer.Exit(errors.INCOMPLETE)
+    return found.count("error"), found.count("warning")
 
 
 def _print(found: Validation, made_of: Composition) -> None:

@@ -6,6 +6,7 @@ import json
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from pydantic import ValidationError
 
@@ -38,14 +39,19 @@ class Suite(Frozen):
         raise DatasetError(f"no episode {episode_id!r} in suite {self.name!r}")
 
 
-def load_episode(path: Path) -> Episode:
-    """Read one episode; raises `DatasetError` naming the file and each wrong field."""
+def parse_json(path: Path) -> Any:
+    """What a JSON file holds; raises `DatasetError` naming the file that cannot be read."""
     try:
-        parsed = json.loads(path.read_bytes())
+        return json.loads(path.read_bytes())
     except OSError as error:
         raise DatasetError(f"{path}: {error.strerror or error}") from None
     except (ValueError, RecursionError) as error:
         raise DatasetError(f"{path}: not valid JSON ({error})") from error
+
+
+def load_episode(path: Path) -> Episode:
+    """Read one episode; raises `DatasetError` naming the file and each wrong field."""
+    parsed = parse_json(path)
     try:
         return Episode.model_validate(parsed)
     except ValidationError as error:
