@@ -7,6 +7,7 @@ order of the entries, never their number in a design, their header or their kind
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -93,26 +94,49 @@ class Reading:
     relevance: list[float] = field(default_factory=list)
 
 
-def find_mentions(turns: Sequence[Turn]) -> list[Mention]:
-    """The candidates of all turns: spans of any form, and the commonest lower-case words."""
+def _spoken_of(turns: Sequence[Turn], span: Span, known: set[Key]) -> list[Mention]:
+    """Where a value that the question names stands, if it is no candidate by its form."""
+    key = key_of(span.text)
+    if key in known or not key:
+        return []
+    pattern = re.compile(rf"(?<!\w){re.escape(span.text)}(?!\w)", re.IGNORECASE)
+    return [
+        Mention(key, Span(found.group(), *found.span(), span.kind), turn, sentence, place)
+        for turn in turns
+        for place, sentence in enumerate(sentences(turn.text))
+        for found in pattern.finditer(sentence)
+    ]
+
+
+def find_mentions(turns: Sequence[Turn], named: Sequence[Span] = ()) -> list[Mention]:
+    """The candidates of all turns: spans of any form, and the commonest lower-case words.
+
+    What the question names (`named`) is one, too, whatever its form in the text.
+    """
     found: list[Mention] = []
     words: list[Mention] = []
     for turn in turns:
         for place, sentence in enumerate(sentences(turn.text)):
             found += [Mention(key_of(s.text), s, turn, sentence, place) for s in spans(sentence)]
             words += [Mention(key_of(s.text), s, turn, sentence, place) for s in nouns(sentence)]
-    named = {m.key for m in found}
+    formed = {m.key for m in found}
     spread: dict[Key, set[int]] = defaultdict(set)
     for m in words:
         if m.turn.role in (USER, FACT):
             spread[m.key].add(m.turn.entry)
     first = {m.key: i for i, m in reversed(list(enumerate(words)))}
-    wide = sorted(spread, key=lambda k: (k not in named, -len(spread[k]), first[k]))[:MAX_WORDS]
+    wide = sorted(spread, key=lambda k: (k not in formed, -len(spread[k]), first[k]))[:MAX_WORDS]
     kept = set(wide)
     found += [m for m in words if m.key in kept]
     found = [m for m in _plain_starts(found) if m.key]
+    for span in named:
+        found += _spoken_of(turns, span, {m.key for m in found})
+    if len(found) > MAX_MENTIONS:
+        # Names and numbers before words, and of too many the latest: they may be a change.
+        found.sort(key=lambda m: (m.span.kind == WORD, -m.turn.entry))
+        found = found[:MAX_MENTIONS]
     found.sort(key=lambda m: (m.turn.entry, m.turn.place, m.place, m.span.start))
-    return _merge_short(found[:MAX_MENTIONS])
+    return _merge_short(found)
 
 
 def _plain_starts(mentions: list[Mention]) -> list[Mention]:
@@ -185,7 +209,7 @@ def _first(turn: Turn, text: str) -> bool:
 async def read_mentions(embedder: MiniLM, turns: Sequence[Turn], question: Question) -> Reading:
     """All mentions of the turns with their features."""
     mentions = [
-        m for m in find_mentions(turns)
+        m for m in find_mentions(turns, question.named)
         if m.span.kind != WORD or not stems(m.span.text) <= question.subject
     ]  # fmt: skip
     called = _called(mentions)

@@ -13,6 +13,7 @@ from memprobe.paradigms.scoring.values import tokens
 from memprobe.stopwords import STOP_WORDS
 
 QUANTITY, CLOCK, DAY, NAME, IDENT, WORD = "quantity", "clock", "day", "name", "ident", "word"
+MAX_NAME = 60
 KINDS = (QUANTITY, CLOCK, DAY, NAME, IDENT, WORD)
 
 _STOP = frozenset(STOP_WORDS.split())
@@ -59,7 +60,8 @@ _NO_NAME = frozenset(
     re.findall(
         r"\S+",
         """i i'm i've i'd i'll ok okay yes no hi hello dear thanks please dr mr mrs ms cheers
-    regards january february ai api json yaml url id ci""",
+    regards january february ai api json yaml url id ci
+        user users user's assistant tool output speaker""",
     )
 )
 
@@ -108,7 +110,7 @@ def _names(sentence: str) -> list[Span]:
             continue
         text = sentence[start:end]
         trimmed = _POSSESSIVE.sub("", text)
-        if len(trimmed) < 2 or trimmed.lower() in _STOP | _NO_NAME:
+        if not 2 <= len(trimmed) <= MAX_NAME or trimmed.lower() in _STOP | _NO_NAME:
             continue
         found.append(Span(trimmed, start, start + len(trimmed), NAME))
     return found

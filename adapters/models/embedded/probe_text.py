@@ -23,9 +23,13 @@ _SPEAKER = re.compile(
 )
 _TOOL_MARK = re.compile(r"^\[tool[ _]output\]\s*", re.IGNORECASE)
 _DATE = re.compile(r"\b(\d{4}-\d{2}-\d{2}(?:[T ]\d{2}:\d{2}(?::\d{2})?)?)")
-_SENTENCE = re.compile(r"(?<=[.!?…;])[\"'”’)]*\s+|\n+")
+_SENTENCE = re.compile(
+    r"(?<=[.!?…;])(?<!\bDr\.)(?<!\bMr\.)(?<!\bMs\.)(?<!\bSt\.)(?<!\bMrs\.)(?<!\bProf\.)[\"'”’)]*\s+|\n+"
+)
 MAX_TEXT = 20_000
 """Characters of one entry that are read; a hostile entry must not hold up the others."""
+MAX_SENTENCE = 600
+"""Characters of one sentence: patterns over it take time that grows faster than it does."""
 MAX_ENTRIES = 160
 """Entries that are read closely: of more, those that share most with the question."""
 
@@ -42,8 +46,9 @@ class Turn:
 
 @lru_cache(maxsize=65_536)
 def sentences(text: str) -> tuple[str, ...]:
-    """The sentences of a text; a line break ends one, too."""
-    return tuple(s.strip() for s in _SENTENCE.split(text) if s and s.strip())
+    """The sentences of a text; a line break ends one, too, and a very long one is cut."""
+    found = (s.strip() for s in _SENTENCE.split(text) if s and s.strip())
+    return tuple(s[i : i + MAX_SENTENCE] for s in found for i in range(0, len(s), MAX_SENTENCE))
 
 
 def _role(name: str) -> str:
@@ -118,6 +123,8 @@ def near_entries(texts: Sequence[str], wanted: frozenset[str]) -> list[str]:
             holders[word] = holders.get(word, 0) + 1
     score = [sum(1.0 / holders[w] ** 0.5 for w in sorted(words)) for words in own]
     best = sorted(range(len(texts)), key=lambda i: (-round(score[i], 9), i))[:MAX_ENTRIES]
+    if score[best[0]] > 0:
+        best = [i for i in best if score[i] > 0]
     return [texts[i] for i in sorted(best)]
 
 

@@ -26,6 +26,8 @@ REPLACING = (
 """What the second model sees beside `NAMES`, of a mention and the value that held."""
 _AT = {name: i for i, name in enumerate(NAMES)}
 ROUND = 9
+HEARD = 0.3
+"""Below it an entry adds nothing: many that say nothing must not outweigh one that does."""
 KIN = 0.45
 """Cosine from which a word may replace a name, or a name a word."""
 
@@ -78,7 +80,8 @@ def standing(reading: Reading, held: Floats, early: float) -> list[tuple[float, 
         first.setdefault(m.key, i)
     span = max(1, max((m.turn.entry for m in reading.mentions), default=0))
     total = {
-        key: sum(p * p * (1.0 + early * (1.0 - e / span)) for e, p in sorted(by.items()))
+        key: max(p * p for p in by.values())
+        + sum(p * p * (1.0 + early * (1.0 - e / span)) for e, p in sorted(by.items()) if p >= HEARD)
         for key, by in best.items()
     }
     order = sorted(total, key=lambda k: (-round(total[k], ROUND), first[k]))
