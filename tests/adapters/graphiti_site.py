@@ -52,7 +52,11 @@ class Site:
             return self._door.line(who)
 
         registry = Registry(
-            self._embedder, protocol, line, names=[system], options={"graphiti": options}
+            self._embedder,
+            protocol,
+            line,
+            names=[system],
+            options={system: options} if options else {},
         )
         registry._pool = self.pool
         made = registry.create(system, name)
