@@ -196,16 +196,19 @@ class Style:
 
     def like(self, other: Style) -> bool:
         """Whether no figure tells the two apart."""
-        longer = max(self.sentence_words, other.sentence_words)
-        return (
-            abs(self.sentence_words - other.sentence_words) <= 0.15 * longer
-            and abs(self.contractions - other.contractions) <= 0.5
-            and abs(self.first_person - other.first_person) <= 1.0
-            and abs(self.marks - other.marks) <= 0.5
-            and abs(self.list_lines - other.list_lines) <= 0.1
+        return all(
+            abs(a - b) <= max(least, _ALIKE * max(a, b))
+            for a, b, least in (
+                (self.sentence_words, other.sentence_words, 0.0),
+                (self.contractions, other.contractions, 0.5),
+                (self.first_person, other.first_person, 0.5),
+                (self.marks, other.marks, 0.5),
+                (self.list_lines, other.list_lines, 0.1),
+            )
         )
 
 
+_ALIKE = 0.15
 _LISTED = re.compile(r"^\s*(?:[-*•–]|\d+(?:\.\d+)*[.)]?\s|[A-Z][^.!?]{0,50}$)")
 
 
