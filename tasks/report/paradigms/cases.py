@@ -118,6 +118,12 @@ def _cases(system: str, tables: Mapping[str, Sequence[Row]]) -> list[Row]:
             "evidence": row["evidence"],
             "items": parsed(row["item_ids_json"]) or [],
         }
+    for (variant, probe), case in cases.items():
+        # A layer of verdicts alone, as an import has one, is about the answers of the base.
+        if "answer" not in case:
+            base = cases.get((variant.removesuffix(f";{case['layer']}"), probe))
+            if base is not None and "answer" in base:
+                case["answer"] = base["answer"]
     return list(cases.values())
 
 
@@ -176,7 +182,8 @@ class _Index:
     def add(self, place: int, payload: Row) -> None:
         for case in payload["cases"]:
             verdicts = case["verdicts"]
-            match = verdicts.get(self.scorer, {}).get("match")
+            verdict = verdicts.get(self.scorer) or next(iter(verdicts.values()), {})
+            match = verdict.get("match")
             failure = case["failures"].get(self.scorer)
             probe = payload["probes"].get(case["target"], {})
             told = {verdict["match"] for verdict in verdicts.values()}

@@ -119,7 +119,10 @@ def scorers(data: ProbeData) -> Table:
             {**row, "read": read_name(mode_of(row)), "scored": f"{row['n']:,}/{row['n_total']:,}"}
             for row in data.layers
         ],
-        ("A layer is a reading of the same stores by another reader; base is the run's own.",),
+        (
+            "A layer is a reading of the same stores by another reader, or the published verdicts "
+            "of an imported report; base is the run's own.",
+        ),
     )
 
 
