@@ -175,3 +175,11 @@ NAMED_SUBJECT = re.compile(
     r"|\w{2,}(?<!s)s)\s"
 )
 """Somebody with a name who does something, before a value in the same sentence."""
+SWITCH_TO = re.compile(
+    r"\b(?:switch|mov|chang|migrat|convert|swapp?|transferr?|upgrad|settl|decid|went|gone|going|go"
+    r"|signed|sign|opt|join|chos|pick|replac|tak|took)(?:e|ed|ing|en)?\s+(?:\w+\s+){0,3}?"
+    r"(?:to|with|on|for|up|it with|by)?\s*(?:the\s+|an?\s+)?(?:(?:Dr|Mr|Mrs|Ms|St)\.?\s)?"
+    r"[\"'“‘`]?$",
+    _I,
+)
+"""The user's own change to what follows: "I've switched to", "we settled on"."""

@@ -20,6 +20,7 @@ from adapters.models.embedded.probe_cues import (
     INTO,
     NAMED_SUBJECT,
     OUT_OF,
+    SWITCH_TO,
     cues,
     first_person,
     of_the_user,
@@ -61,7 +62,7 @@ _TURN_CUES = ("third", "they", "settled", "change", "now", "stale", "stay", "hea
 NAMES = (
     "role_user", "role_assistant", "role_tool", "role_fact",
     "sim_turn", "sim_entry", "lex_sentence", "lex_turn", "lex_entry",
-    "first", "first_turn", "third_entry", "owner_near", "named_subject",
+    "first", "first_turn", "third_entry", "owner_near", "named_subject", "switch_to",
     *(f"cue_{c}" for c in CUES), *(f"turn_{c}" for c in _TURN_CUES),
     "refused_after", "into", "out_of", "after_old",
     "type_sim", "asked_form", "other_form", *(f"kind_{k}" for k in KINDS),
@@ -272,6 +273,15 @@ def _spread(
     }
 
 
+def _switches(turn: Turn, before: str) -> bool:
+    """Whether the user, and nobody else, changes over to what follows."""
+    near = before[-80:]
+    if turn.role not in (USER, FACT) or not SWITCH_TO.search(near):
+        return False
+    shown = cues(before)
+    return _first(turn, before) and not shown & {"third", "hypothetical", "negated", "hearsay"}
+
+
 class _Context:
     """What stands around a turn in its entry."""
 
@@ -325,6 +335,7 @@ def _row(
         context.third(turn),
         float("third" in cues(before[-60:])),
         float(bool(NAMED_SUBJECT.search(before))),
+        float(_switches(turn, before)),
         *(float(c in shown) for c in CUES),
         *(float(c in around) for c in _TURN_CUES),
         context.refused_after(m),
