@@ -182,7 +182,7 @@ class _Index:
     def add(self, place: int, payload: Row) -> None:
         for case in payload["cases"]:
             verdicts = case["verdicts"]
-            verdict = verdicts.get(self.scorer) or next(iter(verdicts.values()), {})
+            verdict: Row = verdicts.get(self.scorer) or next(iter(verdicts.values()), {})
             match = verdict.get("match")
             failure = case["failures"].get(self.scorer)
             probe = payload["probes"].get(case["target"], {})
