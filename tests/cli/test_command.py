@@ -67,6 +67,9 @@ def test_the_commands_are_those_of_the_design() -> None:
         "up",
         "audit sheet",
         "audit read",
+        "suite new",
+        "suite build",
+        "suite extract",
         "suite validate",
     ]
 

@@ -288,12 +288,17 @@ def test_deployments_pools_and_parameters_exist() -> None:
 
     page = ROOT / "docs" / "deploy-and-schedule.md"
     spec = yaml.safe_load(text_of(ROOT / "deploy" / "prefect.yaml"))
-    flows = {"memprobe": "memprobe", "memprobe_part": "memprobe-part", "sweep": "sweep"}
+    flows = {
+        "memprobe": "memprobe",
+        "memprobe_part": "memprobe-part",
+        "paradigms": "paradigms",
+        "sweep": "sweep",
+    }
     deployments = {
         f"{flows[d['entrypoint'].rpartition('.')[2]]}/{d['name']}" for d in spec["deployments"]
     }
     text = text_of(page)
-    named = set(re.findall(r"\b(?:memprobe|memprobe-part|sweep)/[a-z0-9_]+\b", text))
+    named = set(re.findall(r"\b(?:memprobe|memprobe-part|paradigms|sweep)/[a-z0-9_]+\b", text))
     assert named <= deployments
     assert {d for d in deployments if not d.startswith("sweep/")} <= named
     assert set(re.findall(r"\bmemprobe-(?:cpu|gpu)\b", text)) == set(POOLS)
