@@ -99,7 +99,18 @@ class Cognee:
         package="cognee",
         probe_access=AccessMode.RETRIEVE,
         probe_k=15,
-        per_message=ModelWork(calls=2.0, prompt_tokens=1000, completion_tokens=150),
+        per_message=ModelWork(calls=2.0, prompt_tokens=850, completion_tokens=200),
+        score_scale="none for edges of the graph; chunks: cosine similarity, -1 to 1",
+        notes=(
+            "tried with cognee 1.6.5, its embedded Ladybug 0.19.0 and LanceDB 0.39.0",
+            "published with gemini-2.5-flash inside; here the run's memory model and embedder",
+            "published as a search of the graph for context alone, 15 edges, no answer made",
+            "two calls a chunk, a graph and a summary (850 tokens each and the chunk's text, "
+            "measured; answers assumed); a session has a chunk for each chunk_tokens of it",
+            "dumps and the graph hold the session's own text, too: its chunks are nodes",
+            "a thing or fact has the time of the session that last changed it",
+            "assistants' messages that come one by one are not stored unless store=both",
+        ),
     )
 
     def __init__(self, services: Services) -> None:

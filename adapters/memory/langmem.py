@@ -55,7 +55,7 @@ class LangMemOptions(SystemOptions):
     """LangMem's options.
 
     `query_limit` is how many memories the model sees when it takes a conversation
-    in, `max_steps` how often it may go over it. `dates` tells it when a conversation
+    in (the nearest to its last message), `max_steps` how often it may go over it. `dates` tells it when a conversation
     took place. `store` is whose messages are kept when they come one by one; a
     session is always taken in whole.
     """
@@ -101,8 +101,19 @@ class LangMem:
         extra="langmem",
         package="langmem",
         probe_access=AccessMode.DUMP_ALL,
-        per_message=ModelWork(calls=1.0, prompt_tokens=1700, completion_tokens=60),
+        per_message=ModelWork(calls=1.0, prompt_tokens=2100, completion_tokens=120),
         score_scale="cosine similarity, -1 to 1",
+        notes=(
+            "tried with langmem 0.0.30, langgraph 1.2.24 and langchain-openai 1.7.4",
+            "published with gemini-2.5-flash inside; here the run's memory model and embedder",
+            "published with every memory shown, whatever was asked: the paradigms suite does so",
+            "a session is one call (2,100 tokens and its own text, measured; answers assumed), "
+            "more when the model has to repair an edit",
+            "what the model sees of the memories are the 5 nearest to a session's last message, "
+            "the library's default",
+            "a memory has the time of the session that last changed it; LangMem keeps none itself",
+            "assistants' messages that come one by one are not stored unless store=both",
+        ),
     )
 
     def __init__(self, services: Services) -> None:
