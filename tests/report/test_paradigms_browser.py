@@ -222,7 +222,9 @@ def test_hostile_text_is_shown_and_does_nothing(chromium: Any, hostile: Path) ->
         text = visit.text()
         for part in HOSTILE:
             assert part in text
-        answer = page.locator("#case section", has=page.get_by_role("heading", name="Answer"))
+        answer = page.locator(
+            "#case section", has=page.get_by_role("heading", name="Answer", exact=True)
+        )
         shown = answer.first.locator("pre").text_content() or ""
         assert HOSTILE[1] in shown
         assert page.evaluate("window.__pwned") is None
