@@ -55,9 +55,9 @@ class LangMemOptions(SystemOptions):
     """LangMem's options.
 
     `query_limit` is how many memories the model sees when it takes a conversation
-    in (the nearest to its last message), `max_steps` how often it may go over it. `dates` tells it when a conversation
-    took place. `store` is whose messages are kept when they come one by one; a
-    session is always taken in whole.
+    in (the nearest to its last message), `max_steps` how often it may go over it.
+    `dates` tells it when a conversation took place. `store` is whose messages are
+    kept when they come one by one; a session is always taken in whole.
     """
 
     temperature: float = Field(default=0.0, ge=0, le=2)
