@@ -14,11 +14,12 @@ from memprobe.errors import AdapterError
 from memprobe.outcomes import Reason
 from memprobe.types import Role, SessionEvent
 from storage.manifest import Manifest, RunStatus
-from storage.runs import RunStore
+from storage.runs import RunStore, Unit
 from tasks.paradigms.reread import Rereading, reread_episode
 from tasks.paradigms.score import score_paradigms
 from tasks.report import build_report, summary
-from tasks.report.packing import unpack
+from tasks.report.packing import Parts, unpack
+from tasks.report.paradigms.cases import TABLES, episode_payload
 from tasks.report.paradigms.data import load, notice
 from tests.report.make_probe_run import bench, measure, play
 
@@ -199,3 +200,25 @@ def test_another_reader_has_a_table_and_its_cases(tmp_path: Path) -> None:
     assert "retrieve@5;other" in index_of(html)["variants"]
     correlated = (tmp_path / "run/report/tables/readers.csv").read_text()
     assert len(correlated.splitlines()) == 2
+
+
+def test_published_verdicts_stand_beside_the_answers_they_are_about(tmp_path: Path) -> None:
+    b = bench(tmp_path / "run", 2, ("full_context",))
+    store = play(b)
+    episode = b.context.suite.episodes[0].id
+    rows = [
+        {**row, "layer": "published", "match": "correct", "why": "as it was printed"}
+        for row in store.read("probe_verdicts", system="full_context", user=episode)
+        if row["scorer"] == "paper"
+    ]
+    unit = Unit("import", "full_context", episode, "published")
+    store.commit(unit, "f", {"probe_verdicts": rows})
+    html = html_of(store)
+    assert "dump_all;published" in index_of(html)["variants"]
+    lines = (tmp_path / "run/report/tables/scorers.csv").read_text().splitlines()
+    assert sum(line.startswith("published,full_context") for line in lines) == 1
+    payload = episode_payload(Parts(store, TABLES), ["full_context"], episode)
+    case = next(c for c in payload["cases"] if c["layer"] == "published")
+    own = next(c for c in payload["cases"] if (c["layer"], c["target"]) == ("base", case["target"]))
+    assert case["verdicts"]["paper"]["why"] == "as it was printed"
+    assert case["answer"] == own["answer"]
