@@ -57,7 +57,8 @@ CUTS = tuple(round(c, 2) for c in np.arange(0.4, 0.96, 0.05))
 SIGNS: dict[str, int] = {
     "role_user": 1, "role_assistant": -1, "role_tool": -1,
     "sim_turn": 1, "sim_entry": 1, "lex_sentence": 1, "lex_turn": 1, "lex_entry": 1,
-    "first": 1, "first_turn": 1, "third_entry": -1, "owner_near": -1, "named_subject": -1, "switch_to": 1,
+    "first": 1, "first_turn": 1, "third_entry": -1, "owner_near": -1, "named_subject": -1,
+    "switch_to": 1,
     "cue_third": -1, "cue_they": -1, "cue_owner": -1, "cue_hearsay": -1, "cue_hypothetical": -1,
     "cue_negated": -1, "cue_stale": -1, "cue_wrong": -1, "cue_settled": 1, "cue_change": 0,
     "cue_now": 1, "cue_stay": 1, "cue_habit": 1, "cue_question": -1,

@@ -131,11 +131,15 @@ def read_question(text: str, asks_value: bool = True, names_value: bool = False)
 
 
 _OWN = re.compile(r"\b(?:my|our|user['’]s)\s+", re.I)
-_ARTICLE = re.compile(r"\b(?:the|an?|of|about|with|for)\s+([a-z][a-z-]{2,})\b")
+_ARTICLE = re.compile(
+    r"(?:^(?:was|were|is|did|does|has|had)|\b(?:the|an?|of|about|with|for|brought up|came up with"
+    r"|raised|mentioned|suggested|proposed|named|recommended))\s+(?:the |an? )?([a-z][a-z-]{2,})\b",
+    re.IGNORECASE,
+)
 
 
 def _lower_case(text: str) -> tuple[Span, ...]:
-    """The first word of content behind an article, what follows "my" or "our" left out."""
+    """The first word of content behind an article or a word of mentioning, "my ..." left out."""
     own = set()
     for found in _OWN.finditer(text):
         for word in re.finditer(r"[\w'’-]+", text[found.end() :]):
@@ -143,7 +147,7 @@ def _lower_case(text: str) -> tuple[Span, ...]:
                 break
             own.add(found.end() + word.start())
     for found in _ARTICLE.finditer(text):
-        noun = found.group(1)
+        noun = found.group(1).lower()
         if noun not in _STOP and stem(noun) not in _FRAME and found.start(1) not in own:
             return (Span(noun, found.start(1), found.end(1), WORD),)
     return ()

@@ -67,6 +67,14 @@ class View:
         shared = other is not None and word in self._next_words(other)
         return f"{called} {word}" if often or asked or shared else called
 
+    def _with_noun(self, said: str, key: Key | None) -> str:
+        """A name as the question has it, with the noun that follows it there and in the entries."""
+        if key is None:
+            return said
+        after = re.search(rf"{re.escape(said)}\s([a-z][a-z-]+)\b", self.question.text)
+        follows = after is not None and after.group(1) in self._next_words(key)
+        return f"{said} {after.group(1)}" if after is not None and follows else said
+
     def _next_words(self, key: Key) -> Counter[str]:
         found: Counter[str] = Counter()
         for m in self.reading.mentions:
@@ -81,6 +89,7 @@ class View:
         found = [(s.text, find_key(self.reading, key_of(s.text))) for s in self.question.named]
         if not found:
             return "", None
+        found = [(self._with_noun(said, key), key) for said, key in found]
         rivals = [f for f in found if f[1] is not None and f[1] != self.timeline.old]
         return (rivals or [f for f in found if f[1] is not None] or found)[0]
 
