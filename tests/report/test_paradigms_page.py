@@ -12,6 +12,8 @@ from urllib.parse import quote
 import pytest
 from markupsafe import escape
 
+from memprobe.paradigms.suite import load_suite, make_suite
+from storage.bundled import paradigms_dir
 from storage.runs import RunStore
 from tasks.paradigms.inputs import stored_suite
 from tasks.report import build_report, summary
@@ -84,6 +86,26 @@ def test_grids_are_their_views(
         line = rows[row["system"], read_of(row)]
         assert number(line[row[key]]) == pytest.approx(row["accuracy"])
         assert line[f"{row[key]}_n"] == f"{row['n']}/{row['n'] + row['n_errors']}"
+
+
+def test_split_episodes_stand_beside_whole_ones_that_update(tmp_path: Path) -> None:
+    named = {"con_03a", "con_17a", "int_10a", "int_01b"}
+    suite = load_suite(paradigms_dir())
+    chosen = make_suite(suite.name, [e for e in suite.episodes if e.id in named])
+    assert sum(e.spec.split for e in chosen.episodes) == 2
+    run = play(bench(tmp_path / "run", chosen, ("full_context",)))
+    row = table(build_report(run), "split")[0]
+    found = view(
+        run,
+        "select split, expected, avg(correct::int) as accuracy, count(*) as n from probe_results "
+        "where scorer = 'strict' group by all",
+    )
+    by = {(r["split"], r["expected"]): r for r in found}
+    assert number(row["split"]) == by[True, "should_update"]["accuracy"]
+    assert number(row["updates"]) == by[False, "should_update"]["accuracy"]
+    assert (row["split_n"], row["non_split_n"], row["updates_n"]) == ("8", "8", "4")
+    keep, update = by[False, "should_preserve"], by[False, "should_update"]
+    assert number(row["non_split"]) == (keep["accuracy"] + update["accuracy"]) / 2
 
 
 def test_failures_are_their_view_and_each_has_a_case(store: RunStore, page: Path) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from memprobe.paradigms.profile import Profile
+from memprobe.paradigms.profile import Point, Profile
 from storage.runs import RunStore
 from tasks.paradigms.score import COMPARED
 from tasks.report.data import Row, counted
@@ -67,6 +67,8 @@ class ProfilePage:
     told: str
     profile: Profile | None
     figures: Table
+    strengths: str
+    weaknesses: str
     unsaid: str
     ingestion: str
     errors: list[Row]
@@ -127,9 +129,13 @@ def ingestion_line(row: Row | None) -> str:
     return ", ".join(parts)
 
 
-def _unsaid(profile: Profile | None) -> str:
-    names = () if profile is None else profile.unsaid
-    return ", ".join(AXIS_NAMES.get(name, name) for name in names)
+def _points(points: Sequence[Point]) -> str:
+    """The axes of strengths or weaknesses; the sentences tell more."""
+    return ", ".join(
+        f"{AXIS_NAMES.get(point.figure.metric, point.figure.metric)} "
+        f"{display(point.figure.value, 'score')} (n={point.figure.n})"
+        for point in points
+    )
 
 
 def profile_pages(data: ProbeData) -> tuple[list[ProfilePage], list[ProfilePage]]:
@@ -139,15 +145,18 @@ def profile_pages(data: ProbeData) -> tuple[list[ProfilePage], list[ProfilePage]
     others: list[ProfilePage] = []
     for place, row in enumerate(data.summary):
         mode = mode_of(row)
+        found = data.profiles.get(mode)
         page = ProfilePage(
             f"profile-{place}",
             name_of(mode),
             data.told(mode[0]),
-            data.profiles.get(mode),
+            found,
             tables.profile_figures(data, mode),
-            _unsaid(data.profiles.get(mode)),
+            _points(found.strengths) if found else "",
+            _points(found.weaknesses) if found else "",
+            ", ".join(AXIS_NAMES.get(name, name) for name in found.unsaid) if found else "",
             ingestion_line(ingestion.get(mode[0])),
-            [found for found in data.ingest_errors if found["system"] == mode[0]],
+            [lost for lost in data.ingest_errors if lost["system"] == mode[0]],
             row["n_memories"],
             f"{row['n']:,}/{row['n_total']:,} probes scored, {counted(row['n_errors'], 'error')}",
         )

@@ -57,6 +57,13 @@ select system, access_mode, k, condition, any_value(expected) as expected,
 from probe_results where layer = 'base' and scorer = '{scorer}'
 group by system, access_mode, k, condition order by all
 """
+_WHOLE_UPDATES = """
+select system, access_mode, k, avg(correct::integer) filter (scored) as accuracy,
+  count(*) filter (scored) as n
+from probe_results
+where layer = 'base' and scorer = '{scorer}' and not split and expected = 'should_update'
+group by system, access_mode, k
+"""
 _UNSCORED = """
 with gone as (
   select layer, system, access_mode, k, coalesce(reason, 'no answer') as reason, failed, scored
@@ -113,6 +120,7 @@ class ProbeData(Running):
     by_type: list[Row]
     by_paradigm: list[Row]
     by_condition: list[Row]
+    whole_updates: Mapping[Mode, Row]
     comparisons: list[Row]
     correlations: list[Row]
     failures: list[Row]
@@ -230,6 +238,7 @@ def _load(store: RunStore, ask: Ask, windows_of: Sequence[str]) -> ProbeData:
         by_type=ask(f"select * from probe_by_type {of_scorer}"),
         by_paradigm=ask(f"select * from probe_by_paradigm {of_scorer}"),
         by_condition=ask(_CONDITION.format(scorer=scorer)),
+        whole_updates={mode_of(r): r for r in ask(_WHOLE_UPDATES.format(scorer=scorer))},
         comparisons=ask(f"select * from probe_comparisons {of_base}"),
         correlations=ask(f"select * from probe_correlations {of_scorer} order by all"),
         failures=ask(f"select * from probe_failures_summary {of_scorer}"),

@@ -215,6 +215,7 @@ def split(data: ProbeData) -> Table:
         if not parts["split_delta"]:
             continue
         delta = parts["split_delta"]
+        updates = data.whole_updates.get(mode, {})
         rows.append(
             {
                 **placed(mode),
@@ -224,6 +225,8 @@ def split(data: ProbeData) -> Table:
                 "non_split_n": parts["non_split"].get("n"),
                 "delta": delta.get("value"),
                 "interval": span(delta),
+                "updates": updates.get("accuracy"),
+                "updates_n": updates.get("n"),
             }
         )
     return Table(
@@ -238,12 +241,15 @@ def split(data: ProbeData) -> Table:
             Column("non_split_n", "n", "int"),
             Column("delta", "Split - not split", "score"),
             Column("interval", "95 % interval", "interval"),
+            Column("updates", "Not split, updates alone", "score"),
+            Column("updates_n", "n", "int"),
         ),
         rows,
         (
             "In a split episode the trigger and the new value come in two sessions with others "
             "between them. All split episodes update; those that are not split also hold "
-            "episodes to keep, so the two sides differ in more than the split.",
+            "episodes to keep, so the two sides of the published difference differ in more than "
+            "the split. The last columns have those of them that update.",
         ),
         empty=NO_METRICS,
     )
