@@ -16,6 +16,7 @@ from memprobe.evolution.problems import Findings, Problem
 from memprobe.evolution.spec import Action, Document, Trajectory
 from memprobe.evolution.wording import (
     MONTHS,
+    capitalised,
     names,
     number_parts,
     numbers,
@@ -83,57 +84,64 @@ def later_claims(t: Trajectory) -> list[Later]:
     return found
 
 
-def _sentences(document: Document) -> list[tuple[str, set[str], set[str]]]:
-    return [(s, content_stems(s), number_parts(s)) for s in sentences(document.text)]
+@dataclass(frozen=True, slots=True)
+class _Sentence:
+    text: str
+    plain: str
+    stems: set[str]
+    numbers: set[str]
 
 
-def _whole(later: Later, earlier: Sequence[tuple[str, set[str], set[str]]]) -> str | None:
+def _sentences(document: Document) -> list[_Sentence]:
+    return [
+        _Sentence(s, plain(s), content_stems(s), number_parts(s)) for s in sentences(document.text)
+    ]
+
+
+def _whole(later: Later, earlier: Sequence[_Sentence]) -> str | None:
     """The sentence that tells a later claim, if one does."""
     stems, digits = content_stems(later.claim), set(numbers(later.claim))
     wanted = plain(later.claim)
-    for sentence, words, there in earlier:
-        if wanted in plain(sentence):
-            return sentence
-        covered = len(stems & words) >= WHOLE * len(stems) and later.stems <= words
-        if stems and covered and digits <= there and not _OPEN.search(sentence):
-            return sentence
+    for one in earlier:
+        if wanted in one.plain:
+            return one.text
+        covered = len(stems & one.stems) >= WHOLE * len(stems) and later.stems <= one.stems
+        if stems and covered and digits <= one.numbers and not _OPEN.search(one.text):
+            return one.text
     return None
 
 
-def _overlap(
-    later: Later, earlier: Sequence[tuple[str, set[str], set[str]]]
-) -> tuple[str, set[str]] | None:
+def _overlap(later: Later, earlier: Sequence[_Sentence]) -> tuple[str, set[str]] | None:
     """The sentence with most of a later claim's new words, if that is worth a look."""
     fresh = later.stems | later.numbers
     best: tuple[str, set[str]] | None = None
-    for sentence, words, there in earlier:
-        shared = (later.stems & words) | (later.numbers & there)
+    for one in earlier:
+        shared = (later.stems & one.stems) | (later.numbers & one.numbers)
         enough = len(shared) >= 2 and len(shared) >= OVERLAP * len(fresh)
         if enough and (best is None or len(shared) > len(best[1])):
-            best = sentence, set(shared)
+            best = one.text, set(shared)
     return best
 
 
 def _tokens(
     later: Later,
     document: Document,
-    earlier: Sequence[tuple[str, set[str], set[str]]],
+    earlier: Sequence[_Sentence],
     common: Collection[str] | None,
 ) -> Iterator[str]:
     """New numbers, names and rare words of a later claim that a document holds."""
     stems = content_stems(later.claim)
     for number in sorted(later.numbers):
         distinct = bool(_DISTINCT.search(number)) and not _YEAR.fullmatch(number)
-        for _, words, there in earlier:
-            # A small number or a year says something only beside a word of the claim.
-            beside = {w for w in (stems & words) - later.numbers if w not in MONTHS}
-            if number in there and (distinct or len(beside) >= 2):
+        for one in earlier:
+            # A small number or a year says something only beside words of the claim.
+            beside = (stems & one.stems) - later.numbers - MONTHS
+            if number in one.numbers and (distinct or len(beside) >= 2):
                 yield number
                 break
-    there_names = names(document.text)
-    yield from sorted(later.names & there_names)
+    yield from sorted(later.names & capitalised(document.text))
     if common is not None:
-        words = set().union(*(w for _, w, _ in earlier))
+        words = set().union(*(one.stems for one in earlier))
         called = {stem(n) for n in later.names}
         spelling = {stem(w): w for w in words_of(later.claim)}
         for word in sorted(later.stems & words - called):

@@ -11,13 +11,16 @@ from memprobe.evolution.problems import Findings, Problem
 from memprobe.evolution.protocol import NOISE_CLAIMS, NOISE_WORDS, WORDS
 from memprobe.evolution.spec import Category, Document, Trajectory
 from memprobe.evolution.wording import (
+    capitalised,
+    dated,
+    names,
     number_parts,
     numbers,
     sentences,
     told,
     windows,
 )
-from memprobe.leakage import content_stems
+from memprobe.leakage import content_stems, stem, words
 
 NEARLY = 0.75
 """Share of a noise claim's content words that two sentences must hold."""
@@ -28,6 +31,7 @@ SIMILAR_QUESTION = 0.4
 STATES = 0.5
 """Share of a claim's content words that an openly stated claim (L1) has in two sentences."""
 
+_FIRM = frozenset(["and", "the", "of", "ltd", "inc", "co", "group"])
 _FENCE = re.compile(r"^\s*(?:```|~~~)", re.MULTILINE)
 _PREAMBLE = re.compile(
     r"^\W*(?:sure\b|certainly[!,]|of course[!,]|okay, here|absolutely[!,]"
@@ -94,6 +98,25 @@ def _numbers(t: Trajectory, out: Findings) -> None:
                 report("numbers", message, "write the number in digits", i)
 
 
+def _named(t: Trajectory, out: Findings) -> None:
+    firm = {w for w in words(t.customer) if w not in _FIRM}
+    for i, state in enumerate(t.states):
+        text = state.document.text
+        spoken = set(words(text))
+        if firm and not firm & spoken:
+            message = f"the text never names {t.customer}"
+            out.warn("names", message, "a claim about a firm needs the firm in its document", i)
+        there = {stem(w) for w in spoken | capitalised(text)}
+        months = dated(text) | number_parts(text)
+        for claim in state.doc_claims:
+            called = sorted(names(claim) - set(words(t.customer)))
+            lacking = [name for name in called if stem(name) not in there]
+            lacking += [f"month {m}" for m in sorted(dated(claim) - months, key=int)]
+            if lacking:
+                message = f"the text lacks {', '.join(lacking)} of {claim!r}"
+                out.warn("names", message, "name people, firms, products and months", i)
+
+
 def _stated(t: Trajectory, out: Findings) -> None:
     if t.level != "L1":
         return
@@ -157,8 +180,8 @@ def _noise_topic(t: Trajectory, out: Findings) -> None:
                     message = f"{document.id}: tells of {claim!r}: {window[:90]!r}"
                     out.error("noise topic", message, "write about another thing")
                     break
-                words = [w for w in shared if not w.isdigit()]
-                if len(words) >= 3 or (len(words) >= 2 and digits & there):
+                spoken = [w for w in shared if not w.isdigit()]
+                if len(spoken) >= 3 or (len(spoken) >= 2 and digits & there):
                     message = f"{document.id}: {', '.join(shared)} of {claim!r}: {window[:90]!r}"
                     out.warn("noise topic", message, "no word of the fact in a noise document")
                     break
@@ -260,7 +283,8 @@ def check(trajectory: Trajectory) -> list[Problem]:
     """Problems of the texts."""
     out = Findings(trajectory.id)
     for rule in (
-        _length, _numbers, _stated, _noise_claims, _noise_topic, _scaffolding, _styles, _questions,
+        _length, _numbers, _named, _stated, _noise_claims, _noise_topic, _scaffolding, _styles,
+        _questions,
     ):  # fmt: skip
         rule(trajectory, out)
     return out.problems

@@ -15,11 +15,15 @@ _ABBREVIATED = re.compile(
 )
 _NAME = re.compile(r"[^\W\d_][\w'’&.+-]*[\w+]|[^\W\d_]")
 
-MONTHS = frozenset(
-    ["january", "february", "march", "april", "may", "june", "july", "august", "september",
-     "october", "november", "december", "monday", "tuesday", "wednesday", "thursday", "friday",
-     "saturday", "sunday"]
+_MONTHS = (
+    "january", "february", "march", "april", "may", "june", "july", "august", "september",
+    "october", "november", "december",
 )  # fmt: skip
+_MONTH_OF = {name: str(n) for n, month in enumerate(_MONTHS, 1) for name in (month, month[:3])}
+_MONTH_OF["sept"] = "9"
+MONTHS = frozenset(
+    [*_MONTHS, "monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"]
+)
 _HEADER = re.compile(r"^(?:to|cc|bcc|from|date|sent|subject|re):.*$", re.IGNORECASE | re.MULTILINE)
 
 
@@ -63,6 +67,15 @@ def windows(text: str) -> Iterator[str]:
         yield " ".join([sentence, *found[i + 1 : i + 2]])
 
 
+def _bare(word: str) -> str:
+    return re.sub(r"['’]s$", "", word.casefold())
+
+
+def capitalised(text: str) -> set[str]:
+    """Words with a capital or a digit in them wherever they stand, casefolded."""
+    return {_bare(w) for w in _NAME.findall(text) if w != w.lower() or any(map(str.isdigit, w))}
+
+
 def names(text: str) -> set[str]:
     """Words written as names, casefolded: a capital or digit-mixed word that opens no sentence.
 
@@ -74,10 +87,15 @@ def names(text: str) -> set[str]:
             named = word[0].isupper() and at > 0
             # A capital inside the word or a digit makes a name wherever it stands.
             named = named or any(c.isupper() or c.isdigit() for c in word[1:])
-            low = re.sub(r"['’]s$", "", word.casefold())
+            low = _bare(word)
             if named and low not in MONTHS and len(low) > 1:
                 found.add(low)
     return found
+
+
+def dated(text: str) -> set[str]:
+    """The numbers (1 to 12) of the months that a text names, May aside: it is a verb, too."""
+    return {_MONTH_OF[w] for w in words(text) if w in _MONTH_OF and w != "may"}
 
 
 def plain(text: str) -> str:

@@ -311,6 +311,29 @@ SINGLE: list[tuple[str, str, Change, str, str, str, int | None]] = [
         ),
         "warning", "numbers", "lacks 2024", 1,
     ),
+    ("C5", "L1", without(2, "CockroachDB"), "warning", "names", "the text lacks cockroachdb", 2),
+    ("C5", "L1", without(2, "Aldermere Bakeries"), "warning", "names", "never names Alder", 2),
+    (
+        "C5", "L1", both(
+            worded(RETENTION, RETENTION.replace("400 days", "400 days since October 2024")),
+            without(1, " since October"),
+        ),
+        "warning", "names", "the text lacks month 10", 1,
+    ),
+    (
+        "C5", "L1", both(
+            put("states", 3, "claims", to=[REPLACED, BACKUP]),
+            put("states", 3, "action", to="supersede"),
+        ),
+        "warning", "claims", "2 claims at the end", 3,
+    ),
+    (
+        "C6", "L1", both(
+            put("states", 3, "doc_claims", to=["Aldermere Bakeries stays as it is."]),
+            put("expected_facts", 1, "authors", to=[CHATTY, TERSE]),
+        ),
+        "warning", "attribution", f"no document of {TERSE} says", None,
+    ),
     (
         "C5", "L1", both(without(1, RETENTION), text(1, "Aldermere: 400.")),
         "warning", "stated", "two sentences hold", 1,
@@ -368,6 +391,13 @@ SINGLE: list[tuple[str, str, Change, str, str, str, int | None]] = [
     ),
     ("C5", "L1", text(0, "Room 400 is locked."), "warning", "forward leakage", "holds 400", 0),
     (
+        "C5", "L1", both(
+            worded(REPLACED, "Aldermere Bakeries runs its order service on Okta."),
+            text(1, "Okta was mentioned."),
+        ),
+        "warning", "forward leakage", "holds okta", 1,
+    ),
+    (
         "C5", "L1", text(1, "Somebody spoke of CockroachDB."),
         "warning", "forward leakage", "holds cockroachdb", 1,
     ),
@@ -403,8 +433,31 @@ def test_a_planted_fault_is_found(
     assert hits[0].fix
 
 
+def conflict(made: dict[str, Any]) -> None:
+    for i in (2, 3):
+        made["states"][i]["claims"].append(ENGINE)
+    made["states"][2]["action"] = "conflict"
+    made["expected_facts"].append({"claims": [ENGINE]})
+    made["trajectory_type"] = "contradiction"
+
+
+def retraction(made: dict[str, Any]) -> None:
+    made["retracted"] = [ENGINE]
+    made["trajectory_type"] = "retraction"
+
+
+def withdrawn(made: dict[str, Any]) -> None:
+    """A retraction that an update brings along."""
+    retraction(made)
+    made["states"][2]["action"] = "update"
+
+
 UNTOUCHED: list[tuple[str, str, Change]] = [
     ("C5", "L1", put("trajectory_type", to="contradiction")),
+    ("C5", "L1", conflict),
+    ("C5", "L1", retraction),
+    ("C5", "L1", withdrawn),
+    ("C5", "L1", text(1, "Sept. 3rd is a holiday.")),
     ("C5", "L1", without(1, "keeps orders for")),
     ("C5", "L1", text(1, "Orders from 2023 fill 12,400 pages, at 16:05 the bell rings.")),
     ("C5", "L1", text(0, "The order of the day is bread.")),
