@@ -219,6 +219,18 @@ async def test_a_needle_among_thousands_of_facts(reader: ProbeReader) -> None:
     assert (await ask(reader, "current_value", NOW, facts)).answer == "Telmora"
 
 
+async def test_a_name_is_told_with_its_noun(reader: ProbeReader) -> None:
+    first = "User: My training is at the Dover office, second floor. Is there a canteen?\n"
+    guess = "User: A man on the train reckoned it might be the Exeter office. I let it pass.\n"
+    entries = shown(first, FILLER, guess)
+    current = await ask(reader, "current_value", "At which office is my training?", entries)
+    assert current.answer == "Dover office"
+    question = "Did the Exeter office come up for my training, and was it adopted?"
+    conflict = await ask(reader, "conflict_value", question, entries)
+    assert conflict.conflict_value == "Exeter office"
+    assert (conflict.source_class, conflict.applies_to_target) == ("third_party", False)
+
+
 async def test_an_unknown_value_is_said_not_to_be_mentioned(reader: ProbeReader) -> None:
     question = "Did Hutchwire come up as my phone carrier?"
     conflict = await ask(reader, "conflict_value", question, shown(CARRIER))
@@ -326,6 +338,8 @@ def test_what_a_question_asks() -> None:
     named = read_question("Was the harp ever talked of as my instrument?", False, True)
     assert [s.text for s in named.named] == ["harp"]
     assert "harp" not in named.subject
+    bare = read_question("Who brought up harp for my lessons?", False, True)
+    assert [s.text for s in bare.named] == ["harp"]
     assert read_question("Who mentioned Oslo to me?", False, True).forms == {"name"}
 
 
