@@ -9,6 +9,9 @@ from pydantic import Field, StrictBool, field_validator
 from memprobe.types import FeedbackType
 from prompts.base import Answer as Answer
 from prompts.base import Visible as Visible
+from prompts.factstore_answers import FactstoreDecision as FactstoreDecision
+from prompts.factstore_answers import FactstoreExtraction as FactstoreExtraction
+from prompts.factstore_answers import FactstoreSynthesis as FactstoreSynthesis
 from prompts.probe_answers import ChangeAnswer as ChangeAnswer
 from prompts.probe_answers import ConflictAnswer as ConflictAnswer
 from prompts.probe_answers import SourceAnswer as SourceAnswer

@@ -44,7 +44,7 @@ def test_bundled_prompts_load(name: str) -> None:
     assert prompt.identity.startswith(f"{name}@{prompt.version}:")
     # A memory system's own prompts are answered as the system wants it.
     if name not in ("assistant", "retrieval_query") and not name.startswith(
-        ("amem_", "memt_", "memoryos_")
+        ("amem_", "factstore_", "memt_", "memoryos_")
     ):
         assert prompt.answer is not None
         assert prompt.temperature is not None

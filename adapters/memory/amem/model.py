@@ -8,13 +8,10 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, JsonValue
 
-import prompts
 from adapters.memory.amem.note import DEFAULT_CONTEXT, Note
+from adapters.memory.asking import ask, response_format
 from adapters.memory.calls import Completion, DoorClient
 from adapters.models.structured import InvalidAnswer, parse, strict_schema
-from memprobe.errors import CallFailed
-from memprobe.outcomes import Reason
-from memprobe.text import sanitize
 from prompts.answers import AmemAnalysis, AmemEvolution
 
 AnswerT = TypeVar("AnswerT", bound=BaseModel)
@@ -24,14 +21,6 @@ def _analysis_schema() -> dict[str, Any]:
     schema = strict_schema(AmemAnalysis)
     # As published: nothing is required, and other keys do no harm.
     return {key: schema[key] for key in ("type", "properties")}
-
-
-def response_format(name: str, schema: Mapping[str, Any], strict: bool) -> dict[str, Any]:
-    """A JSON schema as OpenAI's `response_format` wants it."""
-    return {
-        "type": "json_schema",
-        "json_schema": {"name": name, "strict": strict, "schema": dict(schema)},
-    }
 
 
 ANALYSIS_FORMAT = response_format("note_analysis", _analysis_schema(), strict=False)
@@ -80,27 +69,15 @@ class Analyst:
         form: Mapping[str, Any],
         kind: type[AnswerT],
     ) -> AnswerT:
-        rendered = prompts.load(prompt).render(**variables)
-        messages = [{"role": m.role, "content": sanitize(m.content)[0]} for m in rendered]
-        asked_again = self._published
-        while True:
-            reply = await self._client.complete(
-                messages, temperature=self._temperature, response_format=form
-            )
-            if reply.finish_reason == "content_filter":
-                raise CallFailed(
-                    Reason.REFUSAL, f"{prompt}: stopped by a content filter", reply.call_id
-                )
-            try:
-                return self._read(reply, kind)
-            except InvalidAnswer as error:
-                if asked_again:
-                    cut = reply.finish_reason == "length"
-                    reason = Reason.TRUNCATED if cut else Reason.INVALID_OUTPUT
-                    detail = sanitize(f"{prompt}: {error}")[0]
-                    raise CallFailed(reason, detail, reply.call_id) from error
-                messages = [*messages, *_correction(reply.text, str(error), form)]
-                asked_again = True
+        return await ask(
+            self._client,
+            prompt,
+            variables,
+            form,
+            lambda reply: self._read(reply, kind),
+            temperature=self._temperature,
+            again=not self._published,
+        )
 
     def _read(self, reply: Completion, kind: type[AnswerT]) -> AnswerT:
         if self._published:
@@ -122,14 +99,3 @@ def _check(analysis: AmemAnalysis) -> None:
     context = analysis.context.strip()
     if not cleaned(analysis.keywords) and context in ("", DEFAULT_CONTEXT):
         raise InvalidAnswer("it holds neither keywords nor a context of its own")
-
-
-def _correction(text: str, problem: str, form: Mapping[str, Any]) -> list[dict[str, str]]:
-    schema = json.dumps(form["json_schema"]["schema"], sort_keys=True)
-    said = (
-        f"That answer cannot be used: {problem}. Answer with exactly one JSON object that fits "
-        f"this JSON schema, and nothing else:\n{schema}"
-    )
-    turns = [("assistant", text)] if text.strip() else []
-    turns.append(("user", said))
-    return [{"role": role, "content": sanitize(content)[0]} for role, content in turns]
