@@ -116,7 +116,7 @@ def roles_of_run(config: RunConfig) -> tuple[Role, ...]:
     from adapters.models.minilm import MiniLM
 
     registry = Registry(MiniLM(), config.protocol, names=config.systems)
-    needed = any(registry.card(name).capabilities.needs_llm for name in config.systems)
+    needed = any(registry.card(name).capabilities.takes_llm for name in config.systems)
     return (*measuring, Role.MEMORY) if needed else measuring
 
 

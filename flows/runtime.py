@@ -272,7 +272,7 @@ async def _working(
     cards = {registry.card(name).name: registry.card(name) for name in names}
     check_suite(config, cards.values())
     context = work.context(config, store, gateway, embedder, registry)
-    needs_door = any(card.capabilities.needs_llm for card in cards.values())
+    needs_door = any(card.capabilities.takes_llm for card in cards.values())
     if needs_door:
         await door.start()
     try:

@@ -17,7 +17,9 @@ class Capabilities(Frozen):
     `deduplicates` is true when an identical message is kept once. `derives` is true
     for a system that keeps a message and, beside it, items made of several: facts
     with their sources, a running summary. `sessions` is true for a system that takes
-    a whole session in one write.
+    a whole session in one write. `needs_llm` is true for a system that cannot do
+    without a language model, `uses_llm` for one that takes it where the run has one
+    and does without otherwise.
     """
 
     full_dump: bool = True
@@ -25,6 +27,7 @@ class Capabilities(Frozen):
     event_time: bool = True
     delete: bool = False
     needs_llm: bool = False
+    uses_llm: bool = False
     needs_embedder: bool = False
     concurrent_stores: bool = True
     documents: bool = False
@@ -33,6 +36,11 @@ class Capabilities(Frozen):
     verbatim: bool = True
     deduplicates: bool = False
     derives: bool = False
+
+    @property
+    def takes_llm(self) -> bool:
+        """Whether the system is handed a language model in a run that has one."""
+        return self.needs_llm or self.uses_llm
 
 
 @runtime_checkable

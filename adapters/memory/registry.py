@@ -40,6 +40,7 @@ BUILT_IN: dict[str, str] = {
     "cognee": "adapters.memory.cognee:Cognee",
     "memt": "adapters.memory.memt:MemT",
     "memoryos": "adapters.memory.memoryos:MemoryOS",
+    "factstore": "adapters.memory.factstore:FactStore",
     "full_context": "adapters.memory.sessions:FullContext",
     "naive_rag": "adapters.memory.sessions:NaiveRag",
     "time_aware_rag": "adapters.memory.sessions:TimeAwareRag",
@@ -95,7 +96,7 @@ class Registry:
     """The source of systems of a run.
 
     `lines` gives the model line of one store, for the systems whose card says
-    that they need a language model. `names` are resolved at once, so that the
+    that they need or use a language model. `names` are resolved at once, so that the
     slug of a `file.py:Class` is known before it is first asked for. `options` are
     the systems' own, by system. `guarded` puts every store behind a `Guard`.
     A system whose card says `process="own"` lives in a child (`isolated`); with
@@ -168,7 +169,7 @@ class Registry:
         if lacking is not None:
             raise MissingPrerequisite(lacking)
         line = None
-        if card.capabilities.needs_llm and self._lines is not None:
+        if card.capabilities.takes_llm and self._lines is not None:
             line = self._lines(card.name, user, stage, epoch)
         services = Services(
             embedder=self._embedder,

@@ -32,7 +32,7 @@ SAVE_EVERY = 4
 
 def saves_at(card: SystemCard, index: int, last: int) -> bool:
     """Whether a checkpoint follows a session: writing anew costs nothing where no model works."""
-    return index == last or (card.capabilities.needs_llm and index % SAVE_EVERY == 0)
+    return index == last or (card.capabilities.takes_llm and index % SAVE_EVERY == 0)
 
 
 def ingest_unit(system: str, episode: str, epoch: int = 1) -> Unit:

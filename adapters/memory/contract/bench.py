@@ -100,6 +100,11 @@ class Bench:
         """What the system declares."""
         return self.card.capabilities
 
+    @property
+    def asks(self) -> bool:
+        """Whether the system works with a language model here."""
+        return self.can.needs_llm or (self.can.uses_llm and self.models is not None)
+
     def scope(self, name: str, user: str = "user_001") -> Scope:
         """A scope of this suite's run; equal names give equal scopes."""
         key = slug(f"{self._run}/{self.card.name}/{name}")

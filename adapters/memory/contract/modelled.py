@@ -36,8 +36,9 @@ def remark(number: int) -> str:
 async def model_failures(bench: Bench) -> None:
     """While its model is down a system says so; it never goes on with an empty memory."""
     bench.needs_stores()
-    if not bench.can.needs_llm or bench.broken is None:
-        raise NotApplicable("declares needs_llm=False")
+    if not bench.asks or bench.broken is None:
+        without = "goes without a model here" if bench.can.uses_llm else "declares needs_llm=False"
+        raise NotApplicable(without)
     if bench.protocol is Protocol.PAPER:
         raise NotApplicable("under the published protocol what a system swallows stays swallowed")
     store = await bench.open("outage", make=bench.broken)
@@ -85,7 +86,7 @@ async def cost(bench: Bench) -> None:
         "calls": calls + replayed,
         "prompt_tokens": prompt,
         "completion_tokens": completion,
-        "cost_usd": dollars if bench.can.needs_llm else 0.0,
+        "cost_usd": dollars if bench.asks else 0.0,
         "seconds": seconds,
         "items": len(items) if bench.can.full_dump else None,
         "characters": sum(len(i.content) for i in items) if bench.can.full_dump else None,

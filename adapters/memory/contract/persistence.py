@@ -63,7 +63,7 @@ async def _restored(bench: Bench, folder: Path, times: bool) -> dict[str, Any]:
         return {"dump": summary(await store.dump(), times=times), "found": found}
     answer = bench.workdir / f"{folder.parent.name}_restored.json"
     line = None
-    if bench.models is not None and bench.can.needs_llm:
+    if bench.models is not None and bench.can.takes_llm:
         line = bench.models.lines(bench.card.name, "contract", "check", 1)
     order = {
         "spec": bench.spec,
