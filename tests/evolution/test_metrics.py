@@ -1,7 +1,5 @@
 """Metrics of one trajectory against tables that were computed by hand."""
 
-from datetime import UTC, datetime, timedelta
-
 import pytest
 
 from memprobe.evolution.metrics import (
@@ -38,7 +36,6 @@ from memprobe.evolution.records import (
     figure,
     pooled,
 )
-from memprobe.evolution.rules import Guard, guarded, reinforced
 from memprobe.evolution.spec import Action
 from memprobe.outcomes import Reason, Unscored
 
@@ -241,22 +238,3 @@ def test_means_of_means_and_pooled_means() -> None:
     assert pooled(parts) == Figure(1.0, 4, 5)
     with pytest.raises(ValueError, match="2 scored of 1"):
         Figure(0.0, 2, 1)
-
-
-def test_three_corroborations_add_three_tenths_and_stop_at_one() -> None:
-    assert reinforced(0.5, 3) == 0.8
-    assert reinforced(reinforced(reinforced(0.5))) == 0.8
-    assert reinforced(0.9, 3) == 1.0
-    with pytest.raises(ValueError, match="less than not at all"):
-        reinforced(0.5, -1)
-
-
-def test_an_older_document_replaces_nothing() -> None:
-    last = datetime(2024, 5, 1, tzinfo=UTC)
-    older = last - timedelta(days=1)
-    assert guarded(SUPERSEDE, older, last) is REINFORCE
-    assert guarded(UPDATE, older, last) is REINFORCE
-    assert guarded(UPDATE, older, last, Guard.ENRICH) is UPDATE
-    assert guarded(SUPERSEDE, older, last, Guard.ENRICH) is REINFORCE
-    assert guarded(CREATE, older, last) is CREATE
-    assert guarded(SUPERSEDE, last, last) is SUPERSEDE
