@@ -162,8 +162,9 @@ async def test_what_the_library_would_pass_over_is_an_error_and_as_published_a_g
     server.script(*[fault] * 8)
     await paper.write(session(1, "I moved to Faro in May."))
     server._script.clear()
-    await paper.write(session(2, BEES))
-    assert any(BEES in text for text in texts(await paper.dump(), "fact"))
+    # Not the same words: the ledger knows what was answered to those.
+    await paper.write(session(2, "I feed pigeons in the harbour."))
+    assert any("pigeons" in text for text in texts(await paper.dump(), "fact"))
 
 
 @library
