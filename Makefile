@@ -11,6 +11,8 @@ $(READY): pyproject.toml requirements.lock
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
 	$(BIN)/python -m pip install --quiet --constraint requirements.lock --editable '.[dev]'
+	# cognee puts a stand-in of its own over the package kuzu, which graphiti needs as it is.
+	$(BIN)/python -m pip install --quiet --constraint requirements.lock --no-deps --force-reinstall kuzu
 	@touch $@
 
 demo: $(READY) ## the recovery suite on the bundled users, embedded profile; prints the report's path

@@ -100,8 +100,9 @@ class SystemCard(Frozen):
     `code` identifies a plug-in's source: with another one its results are made
     anew. `extra` is the name of the optional dependency that installs it, and
     `package` the distribution that must then be there; `package_version` is the
-    installed one. `per_message` and `per_search` are the model calls to expect for
-    a message of the user and for a search. `options` are those that a run uses,
+    installed one. `trouble` says why an installed package cannot work here, and what helps:
+    what a class's `trouble()` tells, if it has one. `per_message` and `per_search` are the
+    model calls to expect for a message of the user and for a search. `options` are those that a run uses,
     `notes` what a reader of its figures must know. `pool` is the kind of worker
     that it belongs to; `process` own has each store live in a process beside the
     run's, for a library that keeps process-wide state or clashes with another.
@@ -126,6 +127,7 @@ class SystemCard(Frozen):
     extra: str | None = None
     package: str | None = None
     package_version: str | None = None
+    trouble: str | None = None
     per_message: ModelWork | None = None
     per_search: ModelWork | None = None
     options: dict[str, JsonValue] = Field(default_factory=dict)

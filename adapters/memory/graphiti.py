@@ -107,6 +107,11 @@ class Graphiti:
         ),
     )
 
+    @staticmethod
+    def trouble() -> str | None:
+        """Why the library cannot work on this machine; None when nothing is known of it."""
+        return graphiti_engine.trouble()
+
     def __init__(self, services: Services) -> None:
         given = services.options
         self._services = services

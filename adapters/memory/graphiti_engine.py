@@ -79,6 +79,20 @@ def installed() -> bool:
     return all(importlib.util.find_spec(name) for name in ("graphiti_core", "kuzu"))
 
 
+REPAIR = "pip install --no-deps --force-reinstall 'kuzu>=0.11.3,<0.12'"
+
+
+def trouble() -> str | None:
+    """Why kuzu cannot work here: cognee's package puts a stand-in of its name over it."""
+    found = importlib.util.find_spec("kuzu")
+    if found is None or found.origin is None:
+        return None
+    text = Path(found.origin).read_text(encoding="utf-8", errors="replace")
+    if "ladybug" not in text.lower():
+        return None
+    return f"cognee has put a stand-in in the place of the package kuzu; put it back: {REPAIR}"
+
+
 def library(dimensions: int) -> Any:
     """The module `graphiti_core.graphiti`, silenced, with our clock and ids."""
     with _loading:

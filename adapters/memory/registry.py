@@ -75,6 +75,8 @@ def lacks(card: SystemCard, model: bool) -> str | None:
     """Why a system cannot be made, with what helps; `model`: the run has a language model."""
     if card.package is not None and card.package_version is None:
         return f"{card.name} needs the package {card.package}: {install_command(card)}"
+    if card.trouble is not None:
+        return f"{card.name}: {card.trouble}"
     if card.capabilities.needs_llm and not model:
         return (
             f"{card.name} needs a language model: pass --model, e.g. "
@@ -233,11 +235,12 @@ class Registry:
         options = external.options_of(
             entry.cls, self._protocol, self._options.get(card.name, {}), card.name
         )
-        installed = external.version_of(card.package)
+        trouble = getattr(entry.cls, "trouble", None)
         card = card.model_copy(
             update={
                 "options": options.model_dump(mode="json"),
-                "package_version": installed,
+                "package_version": external.version_of(card.package),
+                "trouble": trouble() if callable(trouble) else None,
             }
         )
         return _Entry(entry.cls, card, options)
