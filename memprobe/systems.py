@@ -102,8 +102,8 @@ class SystemCard(Frozen):
     `package` the distribution that must then be there; `package_version` is the
     installed one. `trouble` says why an installed package cannot work here, and what helps:
     what a class's `trouble()` tells, if it has one. `per_message` and `per_search` are the
-    model calls to expect for a message of the user and for a search. `options` are those that a run uses,
-    `notes` what a reader of its figures must know. `pool` is the kind of worker
+    model calls to expect for a message of the user and for a search. `options` are those
+    that a run uses, `notes` what a reader of its figures must know. `pool` is the kind of worker
     that it belongs to; `process` own has each store live in a process beside the
     run's, for a library that keeps process-wide state or clashes with another.
 

@@ -300,7 +300,8 @@ def build_profile(
         shown = "less" if delta.hi < 0 else "more" if delta.lo > 0 else ""
         of = f"split against whole episodes: {said_of(delta)}"
         sentences.append(
-            f"It gets {shown} right when an update comes in two parts; {of}."
+            f"It gets {shown} right when an update comes in two parts than in whole episodes, "
+            f"some of which hold no update; {of}."
             if shown
             else f"{_capital(of)}, {NO_DIFFERENCE}."
         )
