@@ -26,6 +26,7 @@ ASKING = (
     "mem0",
     "memt",
     "memoryos",
+    "factstore",
     pytest.param("langmem", marks=[pytest.mark.heavy, pytest.mark.timeout(1200)]),
     pytest.param("cognee", marks=[pytest.mark.heavy, pytest.mark.timeout(3600)]),
     pytest.param("graphiti", marks=[pytest.mark.heavy, pytest.mark.timeout(1200)]),

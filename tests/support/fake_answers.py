@@ -56,6 +56,7 @@ MEMORY_SYSTEMS = (
     "fake_memory_memt",
     "fake_memory_cognee",
     "fake_memory_memoryos",
+    "fake_memory_factstore",
 )
 
 

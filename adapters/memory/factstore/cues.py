@@ -11,7 +11,7 @@ import re
 from adapters.memory.factstore.records import Draft, Label
 from adapters.memory.factstore.texts import Part
 from memprobe.evolution.wording import MONTHS, body, names, numbers, sentences
-from memprobe.leakage import words
+from memprobe.leakage import content_stems, stem, words
 
 SHORTEST = {"document": 4, "dialogue": 3}
 """Words that a statement has at least."""
@@ -58,6 +58,7 @@ DECIDED = _any(
     "ruled / signed off / mandatory"
 )
 _KINDS = (
+    ("addition", _any("also / too / as well / in addition / additionally / another / besides")),
     ("change", CHANGED),
     ("decision", DECIDED),
     ("plan", _any("will / plan(?:s|ned|ning)? / going to / intends? / next (?:week|month|year)")),
@@ -97,7 +98,7 @@ def _draft(sentence: str, speaker: str, document: bool) -> Draft | None:
     asked = what.endswith("?")
     if len(words(what)) < SHORTEST["document" if document else "dialogue"]:
         return None
-    if document and (asked or not whole or not (names(what) or numbers(what))):
+    if document and (asked or not whole or not _telling(what)):
         return None
     if asked and (speaker != "user" or len(words(what)) < 5):
         return None
@@ -114,6 +115,13 @@ def _draft(sentence: str, speaker: str, document: bool) -> Draft | None:
         label=_label(what),
         entities=entities,
     )
+
+
+def _telling(text: str) -> bool:
+    """Whether a sentence has a name or a number, and two content words that are neither."""
+    named = {stem(w) for name in names(text) for w in words(name)} | {stem(m) for m in MONTHS}
+    plain = [s for s in content_stems(text) if s not in named and not s.isdigit()]
+    return bool(names(text) or numbers(text)) and len(plain) > 1
 
 
 def _label(text: str) -> Label:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 
 import numpy as np
 
@@ -19,6 +20,8 @@ from memprobe.types import DocumentEvent, Event
 
 LONGEST = 6
 """Sentences of a fact; one that is full takes no more, and a new one is made."""
+DISPUTE = timedelta(days=30)
+"""Two authors who contradict each other within this time disagree; later, things have changed."""
 CHANGING = frozenset({"change", "decision"})
 """Categories of statements that say of themselves that they replace what was said before."""
 
@@ -78,7 +81,8 @@ class EmbeddedEngine:
     ) -> Decision:
         nearest = max(against, key=lambda one: one.cosine)
         own = observation.author in nearest.fact.authors
-        if self._conflict and not own and not firm:
+        soon = observation.time - nearest.fact.last_update <= DISPUTE
+        if self._conflict and soon and not own and not firm:
             return Decision(Action.CONFLICT, (nearest.fact.id,))
         # What else the facts said holds on in the one that takes their place.
         kept = [text for one in against for text in one.kept]

@@ -14,15 +14,14 @@ from functools import lru_cache
 from memprobe.evolution.wording import MONTHS, names, numbers
 from memprobe.leakage import content_stems, stem, words
 
-SAME = 0.93
-"""Cosine from which two sentences say the same, unless a value or a negation tells them apart."""
 NEAR = 0.75
 ABOUT = 0.6
 """Cosine from which two sentences may be about one thing; `NEAR` where no word is the judge."""
 FRAME = 0.6
 """Share of the shorter sentence's words that both have, names left out, to be about one thing."""
-COVERED = 0.8
-"""Share of the new sentence's words that the old one has, to be nothing new."""
+CHANGED_FRAME = 0.75
+ENOUGH = 3
+"""A sentence that tells of a change is about what shares this share, or this many words with it."""
 SUBJECT = 3
 """Content words at a sentence's beginning that tell what it is about."""
 
@@ -41,7 +40,7 @@ _LEADING = re.compile(
     rf"(?:(?:\d{{1,2}}\.? )?(?:{'|'.join(sorted(MONTHS))})(?: \d{{1,2}},)?(?: \d{{4}})?,? )?",
     re.IGNORECASE,
 )
-_QUANTITY = re.compile(r"(\d+(?:[.,:/]\d+)*)\s*([^\W\d]+|[%€$£°])?")
+_QUANTITY = re.compile(r"(?<![^\W_])(\d+(?:[.,:/]\d+)*)\s*([^\W\d]+|[%€$£°])?")
 _TOKEN = re.compile(r"[^\W_]+(?:[.:,/]\d+)*|%")
 _NEGATED = re.compile(r"\b(?:not|never|no|none|nobody|without|neither)\b|n['’]t\b", re.IGNORECASE)
 _EXTENT = re.compile(r"\b(?:once|twice|every|each|all|some|only|always|rarely|often)\b")
@@ -70,7 +69,7 @@ def profile(sentence: str) -> Profile:
     stems = content_stems(text)
     named = names(sentence)
     ordered = [stem(w) for w in words(text) if stem(w) in stems]
-    name_stems = {stem(w) for name in named for w in words(name)}
+    name_stems = {stem(w) for name in named for w in words(name)} | {stem(m) for m in MONTHS}
     plain = {s for s in stems if s not in name_stems and not s.isdigit()}
     return Profile(
         head=next((s for s in ordered if not s.isdigit()), ""),
@@ -107,16 +106,19 @@ def relation(old: str, new: str, cosine: float, *, changes: bool) -> Relation:
     fresh = (b.names - a.names) | (b.numbers - a.numbers)
     shared = len(a.plain & b.plain)
     frame = shared / min(len(a.plain), len(b.plain)) if a.plain and b.plain else 0.0
-    covered = shared / len(b.plain) if b.plain else 1.0
-    turned = a.negated != b.negated or (bool(a.extent ^ b.extent) and frame == 1.0)
+    # Where both have words of their own, they may be true side by side.
+    turned = not _two_ways(a, b) and a.negated != b.negated
+    told = a.extent and b.extent and a.extent != b.extent
+    turned = turned or (bool(told) and len(a.plain ^ b.plain) <= 1)
     if old == new:
         return Relation.SAME
     if _other_thing(a, b):
         return Relation.UNRELATED
-    if not fresh and not turned and (cosine >= SAME or (cosine >= NEAR and covered >= COVERED)):
+    if not fresh and not turned and cosine >= ABOUT and b.plain <= a.plain:
         return Relation.SAME
     alike = a.head == b.head and cosine >= ABOUT and frame >= FRAME
-    if alike and (changes or turned or _replaced(a, b)):
+    moved = changes and (frame >= CHANGED_FRAME or shared >= ENOUGH)
+    if alike and (moved or turned or _replaced(a, b)):
         return Relation.CONTRADICTS
     if alike and cosine >= NEAR:
         return Relation.ADDS
@@ -129,9 +131,14 @@ def _other_thing(a: Profile, b: Profile) -> bool:
     return any(first and mine.get(noun, number) != number for noun, number, first in b.numbered)
 
 
+def _two_ways(a: Profile, b: Profile) -> bool:
+    """Whether each has words, names and numbers left aside, that the other has not."""
+    return bool(a.plain - b.plain and b.plain - a.plain)
+
+
 def _replaced(a: Profile, b: Profile) -> bool:
     """Whether one number or one name stands where another stood, all else being equal."""
-    if a.plain - b.plain and b.plain - a.plain:
+    if _two_ways(a, b) or (len(a.plain & b.plain) < ENOUGH and a.plain != b.plain):
         return False
     places = {(noun, number) for noun, number, _ in (*a.numbered, *b.numbered)}
     old = {(n, unit) for n, unit in a.units if n not in b.numbers}
