@@ -117,8 +117,8 @@ def test_split_episodes() -> None:
         match = Match.INCORRECT if split else Match.CORRECT
         rows += of_episode(f"e{i:02d}", UPDATE, lambda _, m=match: m, split=split)
     found = profile(rows)
-    (said,) = [s for s in found.sentences if "two parts; " in s]
-    assert said.startswith("It gets less right when an update comes in two parts; ")
+    (said,) = [s for s in found.sentences if "two parts than" in s]
+    assert said.startswith("It gets less right when an update comes in two parts than in whole ")
     assert "-1.00" in said
     even = profile(drawn(8, 0.8, 0.8, episodes=56))
     assert any(s.startswith("Split against whole") and NO_DIFFERENCE in s for s in even.sentences)
