@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
-import logging
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -21,12 +20,11 @@ from pydantic import Field, JsonValue
 
 from adapters.memory import cognee_library
 from adapters.memory.cognee_engine import Engine, Row
+from adapters.memory.refusals import check_text, models_for, pass_over
 from adapters.memory.snapshots import read_snapshot, write_snapshot
 from memprobe.errors import (
     AdapterError,
-    BudgetExceeded,
     MemProbeError,
-    MissingPrerequisite,
     SnapshotError,
     UnsupportedEvent,
 )
@@ -46,8 +44,6 @@ NAME = "cognee"
 INSTALL = "pip install 'memprobe-audit[cognee]'"
 STORE, RECORDS = "store.tar.gz", "records.json"
 _SPEAKERS = {"user": "User", "assistant": "Assistant"}
-
-_log = logging.getLogger(__name__)
 
 
 class CogneeOptions(SystemOptions):
@@ -132,11 +128,9 @@ class Cognee:
         """
         if self._engine is not None:
             raise AdapterError(f"{NAME}: the store is open already")
-        if not cognee_library.installed():
-            raise MissingPrerequisite(f"{NAME} needs its library: {INSTALL}")
-        models = self._services.models
-        if models is None:
-            raise MissingPrerequisite(f"{NAME} needs a language model: pass --model")
+        models = models_for(
+            NAME, self._services, installed=cognee_library.installed(), install=INSTALL
+        )
         wire = cognee_library.Wire(
             models, self._services.embedder.dimensions, self._options.temperature, self._strict
         )
@@ -190,9 +184,7 @@ class Cognee:
 
     def _swallow(self, error: MemProbeError, doing: str) -> None:
         """Raise, but go on as the published procedure did under its protocol."""
-        if self._strict or isinstance(error, BudgetExceeded):
-            raise error
-        _log.warning("%s: %s failed, as published nothing is made of it: %s", NAME, doing, error)
+        pass_over(NAME, doing, error, strict=self._strict)
 
     async def search(self, query: str, k: int) -> list[MemoryItem]:
         """At most `k` edges of the graph with the nodes they join, or chunks; best first."""
@@ -276,12 +268,7 @@ def _text(event: Event, options: CogneeOptions) -> str | None:
     A text never begins as it was written: cognee takes one that looks like a path
     or an address for a file to read. Raises `UnsupportedEvent`.
     """
-    try:
-        event.text.encode("utf-8")
-    except UnicodeEncodeError as error:
-        raise UnsupportedEvent(
-            f"{NAME}: the text has a lone surrogate at position {error.start}"
-        ) from error
+    check_text(NAME, event.text)
     moment = event.event_time.astimezone(UTC).strftime("%Y-%m-%d %H:%M")
     if isinstance(event, DocumentEvent):
         return f"[{event.author}, {moment}] {event.text}"

@@ -9,7 +9,6 @@ run's own, and no model reranks.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
@@ -20,12 +19,11 @@ from pydantic import Field, JsonValue
 from adapters.memory import graphiti_engine
 from adapters.memory.graphiti_engine import Engine, Rows
 from adapters.memory.graphiti_watch import NAME, ModelSettings, ordinal
+from adapters.memory.refusals import check_text, models_for, pass_over
 from adapters.memory.snapshots import read_snapshot, write_snapshot
 from memprobe.errors import (
     AdapterError,
-    BudgetExceeded,
     MemProbeError,
-    MissingPrerequisite,
     SnapshotError,
     UnsupportedEvent,
 )
@@ -45,8 +43,6 @@ from memprobe.types import (
 INSTALL = "pip install 'memprobe-audit[graphiti]'"
 CONVERSATION, DOCUMENT = "conversation", "document"
 """What a prompt is told of an episode's source; never what part it plays in a design."""
-
-_log = logging.getLogger(__name__)
 
 
 class GraphitiOptions(SystemOptions):
@@ -126,13 +122,12 @@ class Graphiti:
         """
         if self._engine is not None:
             raise AdapterError(f"{NAME}: the store is open already")
-        if not graphiti_engine.installed():
-            raise MissingPrerequisite(f"{NAME} needs its library: {INSTALL}")
-        if self._services.models is None:
-            raise MissingPrerequisite(f"{NAME} needs a language model: pass --model")
+        models = models_for(
+            NAME, self._services, installed=graphiti_engine.installed(), install=INSTALL
+        )
         chosen = self._options
         settings = graphiti_engine.Settings(
-            models=self._services.models,
+            models=models,
             embedder=self._services.embedder,
             model=ModelSettings(
                 chosen.temperature, chosen.max_tokens, chosen.structured, self._strict
@@ -182,9 +177,7 @@ class Graphiti:
 
     def _swallow(self, error: MemProbeError, what: str) -> None:
         """Raise, but forget what the publication forgot under its protocol."""
-        if self._strict or isinstance(error, BudgetExceeded):
-            raise error
-        _log.warning("%s: %s failed, as published it is passed over: %s", NAME, what, error)
+        pass_over(NAME, what, error, strict=self._strict)
 
     async def search(self, query: str, k: int) -> list[MemoryItem]:
         """At most `k` facts by graphiti's hybrid search; nothing for a blank query."""
@@ -255,12 +248,7 @@ class Graphiti:
 
 
 def _check_text(event: Event) -> None:
-    try:
-        event.text.encode("utf-8")
-    except UnicodeEncodeError as error:
-        raise UnsupportedEvent(
-            f"{NAME}: the text has a lone surrogate at position {error.start}"
-        ) from error
+    check_text(NAME, event.text)
 
 
 def _aware(moment: datetime) -> datetime:

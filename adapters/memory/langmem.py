@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import io
 import json
-import logging
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -23,12 +22,11 @@ from pydantic import Field, JsonValue
 
 from adapters.memory import langmem_engine
 from adapters.memory.langmem_engine import Engine, text_of
+from adapters.memory.refusals import check_text, models_for, pass_over
 from adapters.memory.snapshots import read_snapshot, write_snapshot
 from memprobe.errors import (
     AdapterError,
-    BudgetExceeded,
     MemProbeError,
-    MissingPrerequisite,
     SnapshotError,
     UnsupportedEvent,
 )
@@ -47,8 +45,6 @@ from memprobe.types import (
 NAME = "langmem"
 INSTALL = "pip install 'memprobe-audit[langmem]'"
 MEMORIES, VECTORS, STATE = "memories.jsonl", "vectors.npy", "state.json"
-
-_log = logging.getLogger(__name__)
 
 
 class LangMemOptions(SystemOptions):
@@ -134,11 +130,9 @@ class LangMem:
         """
         if self._engine is not None:
             raise AdapterError(f"{NAME}: the store is open already")
-        if not langmem_engine.installed():
-            raise MissingPrerequisite(f"{NAME} needs its library: {INSTALL}")
-        models = self._services.models
-        if models is None:
-            raise MissingPrerequisite(f"{NAME} needs a language model: pass --model")
+        models = models_for(
+            NAME, self._services, installed=langmem_engine.installed(), install=INSTALL
+        )
         settings = langmem_engine.Settings(
             models=models,
             dimensions=self._services.embedder.dimensions,
@@ -198,9 +192,7 @@ class LangMem:
 
     def _swallow(self, error: MemProbeError, doing: str) -> None:
         """Raise, but forget what the library forgets under the published protocol."""
-        if self._strict or isinstance(error, BudgetExceeded):
-            raise error
-        _log.warning("%s: %s failed, as published nothing is made of it: %s", NAME, doing, error)
+        pass_over(NAME, doing, error, strict=self._strict)
 
     async def search(self, query: str, k: int) -> list[MemoryItem]:
         """At most `k` memories by the cosine of their JSON with the query."""
@@ -295,12 +287,7 @@ class LangMem:
 
 def _conversation(event: Event, options: LangMemOptions) -> list[Mapping[str, Any]]:
     """An event as chat messages; raises `UnsupportedEvent`. Empty for what is passed over."""
-    try:
-        event.text.encode("utf-8")
-    except UnicodeEncodeError as error:
-        raise UnsupportedEvent(
-            f"{NAME}: the text has a lone surrogate at position {error.start}"
-        ) from error
+    check_text(NAME, event.text)
     moment = event.event_time.astimezone(UTC).strftime("%Y-%m-%d %H:%M")
     if isinstance(event, DocumentEvent):
         return [{"role": "user", "content": f"[{event.author}, {moment}] {event.text}"}]

@@ -9,7 +9,6 @@ the assistant's (https://github.com/mem0ai/mem0; arXiv:2504.19413).
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
@@ -21,12 +20,11 @@ from pydantic import Field, JsonValue
 from adapters.memory import mem0_engine
 from adapters.memory.guard import messages_of
 from adapters.memory.mem0_engine import Engine
+from adapters.memory.refusals import check_text, models_for, pass_over
 from adapters.memory.snapshots import read_snapshot, write_snapshot
 from memprobe.errors import (
     AdapterError,
-    BudgetExceeded,
     MemProbeError,
-    MissingPrerequisite,
     SnapshotError,
     UnsupportedEvent,
 )
@@ -49,7 +47,6 @@ CLOSING = 30.0
 """Seconds that a close waits for a call which was given up; it then ends by itself."""
 
 T = TypeVar("T")
-_log = logging.getLogger(__name__)
 
 
 class Mem0Options(SystemOptions):
@@ -123,11 +120,9 @@ class Mem0:
         """
         if self._thread is not None:
             raise AdapterError(f"{NAME}: the store is open already")
-        if not mem0_engine.installed():
-            raise MissingPrerequisite(f"{NAME} needs its library: {INSTALL}")
-        models = self._services.models
-        if models is None:
-            raise MissingPrerequisite(f"{NAME} needs a language model: pass --model")
+        models = models_for(
+            NAME, self._services, installed=mem0_engine.installed(), install=INSTALL
+        )
         settings = mem0_engine.Settings(
             models=models,
             dimensions=self._services.embedder.dimensions,
@@ -181,9 +176,7 @@ class Mem0:
 
     def _swallow(self, error: MemProbeError, doing: str) -> None:
         """Raise, but forget what the publication forgot under its protocol."""
-        if self._strict or isinstance(error, BudgetExceeded):
-            raise error
-        _log.warning("%s: %s failed, as published nothing is made of it: %s", NAME, doing, error)
+        pass_over(NAME, doing, error, strict=self._strict)
 
     async def search(self, query: str, k: int) -> list[MemoryItem]:
         """At most `k` memories by cosine; nothing for a blank query, which mem0 refuses."""
@@ -248,12 +241,7 @@ def _messages(event: Event) -> tuple[list[dict[str, str]], dict[str, Any]]:
     for role, text in said:
         if role not in ("user", "assistant"):
             raise UnsupportedEvent(f"{NAME}: no message of role {role!r} is kept")
-        try:
-            text.encode("utf-8")
-        except UnicodeEncodeError as error:
-            raise UnsupportedEvent(
-                f"{NAME}: the text has a lone surrogate at position {error.start}"
-            ) from error
+        check_text(NAME, text)
     return [{"role": role, "content": text} for role, text in said], extra
 
 

@@ -25,6 +25,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import JsonValue
 
+from adapters.memory.refusals import check_text
 from adapters.memory.snapshots import read_snapshot, write_snapshot
 from memprobe.errors import AdapterError, SnapshotError, UnsupportedEvent
 from memprobe.ports import Embedder
@@ -118,12 +119,7 @@ class NoteLog:
     async def write(self, event: Event) -> None:
         """Keep an event as one note; refuses text that is not valid Unicode and unknown roles."""
         self._check()
-        try:
-            event.text.encode("utf-8")
-        except UnicodeEncodeError as error:
-            raise UnsupportedEvent(
-                f"{self.name}: the text has a lone surrogate at position {error.start}"
-            ) from error
+        check_text(self.name, event.text)
         self._notes.append(self._note(event))
         self._start_encoder()
 

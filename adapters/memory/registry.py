@@ -239,6 +239,7 @@ class Registry:
         card = card.model_copy(
             update={
                 "options": options.model_dump(mode="json"),
+                "capabilities": options.capabilities(card.capabilities),
                 "package_version": external.version_of(card.package),
                 "trouble": trouble() if callable(trouble) else None,
             }

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from adapters.memory.rag import tokenize
+from adapters.memory.refusals import check_text
 from adapters.memory.snapshots import read_snapshot, write_snapshot
 from memprobe.errors import AdapterError, SnapshotError, UnsupportedEvent
 from memprobe.ports import Capabilities
@@ -116,12 +117,7 @@ class SessionStore:
     async def write(self, event: Event) -> None:
         """Keep a session; a message goes to what came of its session before, if anything did."""
         self._check()
-        try:
-            event.text.encode("utf-8")
-        except UnicodeEncodeError as error:
-            raise UnsupportedEvent(
-                f"{self.name}: the text has a lone surrogate at position {error.start}"
-            ) from error
+        check_text(self.name, event.text)
         if isinstance(event, DocumentEvent):
             told, text = "document", f"[{event.author}, {event.event_time.date()}] {event.text}"
         else:

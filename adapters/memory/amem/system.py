@@ -19,6 +19,7 @@ from adapters.memory.amem.evolution import Evolved, evolve
 from adapters.memory.amem.model import Analyst, cleaned
 from adapters.memory.amem.note import DEFAULT_CONTEXT, Note, note_id, timestamp
 from adapters.memory.calls import DoorClient
+from adapters.memory.refusals import check_text
 from adapters.memory.snapshots import read_snapshot, write_snapshot
 from adapters.memory.vectors import VectorIndex
 from memprobe.errors import (
@@ -328,12 +329,7 @@ def _content(event: Event) -> str:
     text = event.text
     if isinstance(event, DocumentEvent):
         text = f"[{event.author}, {event.event_time.date().isoformat()}] {text}"
-    try:
-        text.encode("utf-8")
-    except UnicodeEncodeError as error:
-        raise UnsupportedEvent(
-            f"{NAME}: the text has a lone surrogate at position {error.start}"
-        ) from error
+    check_text(NAME, text)
     return text
 
 

@@ -7,6 +7,7 @@ from typing import Literal
 
 from pydantic import Field, JsonValue
 
+from memprobe.ports import Capabilities
 from memprobe.systems import SystemOptions
 
 
@@ -34,3 +35,8 @@ class Options(SystemOptions):
     def published(cls) -> Mapping[str, JsonValue]:
         """The published prompt cannot decide on a conflict."""
         return {"conflict": False}
+
+    def capabilities(self, declared: Capabilities) -> Capabilities:
+        """`engine=model` cannot do without a model; `engine=embedded` takes none."""
+        needs = {"model": {"needs_llm": True}, "embedded": {"uses_llm": False}, "auto": {}}
+        return declared.model_copy(update=needs[self.engine])

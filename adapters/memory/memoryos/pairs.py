@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
+from adapters.memory.refusals import check_text
 from memprobe.errors import UnsupportedEvent
 from memprobe.types import DocumentEvent, Event, Frozen, SessionEvent, SessionMessage
 
@@ -70,15 +71,10 @@ def document_text(event: DocumentEvent) -> str:
     return f"[{event.author}, {event.event_time.date().isoformat()}] {event.text}"
 
 
-def check_text(event: Event) -> None:
+def check_event(event: Event) -> None:
     """Raise `UnsupportedEvent` for text that is not valid Unicode."""
     parts = [m.text for m in event.messages] if isinstance(event, SessionEvent) else [event.text]
     if isinstance(event, DocumentEvent):
         parts.append(event.author)
     for text in parts:
-        try:
-            text.encode("utf-8")
-        except UnicodeEncodeError as error:
-            raise UnsupportedEvent(
-                f"memoryos: the text has a lone surrogate at position {error.start}"
-            ) from error
+        check_text("memoryos", text)

@@ -20,7 +20,7 @@ from adapters.memory.memoryos.options import Options
 from adapters.memory.memoryos.pairs import (
     PLACEHOLDER,
     Pair,
-    check_text,
+    check_event,
     document_text,
     sides,
     spoken,
@@ -118,7 +118,7 @@ class MemoryOS:
         model gives no usable answer (under `paper` the published stand-in is taken).
         """
         self._check()
-        check_text(event)
+        check_event(event)
         async with self._changing:
             self._analyst.take_marks()
             store = self._store.copy()

@@ -22,6 +22,7 @@ from adapters.memory.memt.store import (
     State,
 )
 from adapters.memory.memt.writing import Writer
+from adapters.memory.refusals import check_text
 from adapters.memory.snapshots import read_snapshot, write_snapshot
 from memprobe.errors import AdapterError, SnapshotError, UnsupportedEvent
 from memprobe.ports import Capabilities
@@ -117,12 +118,7 @@ class MemT:
         if not isinstance(event, MessageEvent) or event.role not in ("user", "assistant"):
             kind = event.role if isinstance(event, MessageEvent) else "document"
             raise UnsupportedEvent(f"{self.name}: takes messages of a dialogue, no {kind!r}")
-        try:
-            event.text.encode("utf-8")
-        except UnicodeEncodeError as error:
-            raise UnsupportedEvent(
-                f"{self.name}: the text has a lone surrogate at position {error.start}"
-            ) from error
+        check_text(self.name, event.text)
         if event.role == "assistant" and not self.options.store_assistant:
             return
         async with self._writing:
