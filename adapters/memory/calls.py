@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from adapters.models.loading import loaded
 from memprobe.errors import (
     AdapterError,
     BudgetExceeded,
@@ -41,8 +42,9 @@ class DoorClient:
         self._models = models
         self._client: openai.AsyncOpenAI | None = None
 
-    def _connected(self) -> openai.AsyncOpenAI:
+    async def _connected(self) -> openai.AsyncOpenAI:
         if self._client is None:
+            await loaded("openai")
             import openai
 
             # A proxy of the environment must not come between us and loopback.
@@ -61,11 +63,12 @@ class DoorClient:
 
         Raises `CallFailed` with the gateway's reason, `BudgetExceeded` at the cost limit.
         """
+        client = await self._connected()
         import openai
 
         given: list[Any] = [dict(m) for m in messages]
         try:
-            reply = await self._connected().chat.completions.create(
+            reply = await client.chat.completions.create(
                 model=self._models.chat_model, messages=given, extra_body=params
             )
         except openai.APIStatusError as error:

@@ -15,7 +15,6 @@ import importlib.util
 import json
 import logging
 import sys
-import threading
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -24,6 +23,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from adapters.memory.calls import KEY_PREFIX, failure_of
+from adapters.models.loading import LOADING
 from memprobe.errors import AdapterError, BudgetExceeded, CallFailed, MemProbeError
 from memprobe.outcomes import Reason
 from memprobe.systems import ModelAccess
@@ -37,7 +37,6 @@ _NAMES = uuid.UUID("6f0c4f0a-6d2b-5b8e-9f53-2f6f6d656d70")
 _LOSING = frozenset({"_teardown", "filter_state"})
 """The functions of trustcall in which a log line means that an edit is dropped for good."""
 
-_loading = threading.Lock()
 _at_work: ContextVar[Watch | None] = ContextVar("memprobe_langmem", default=None)
 
 
@@ -115,7 +114,7 @@ class _Lost(logging.Handler):
 
 def library() -> Any:
     """The module `langmem`, with counted names and its log heard."""
-    with _loading:
+    with LOADING:
         langmem = importlib.import_module("langmem")
         extraction = sys.modules["langmem.knowledge.extraction"]
         if not isinstance(vars(extraction)["uuid"], _Names):

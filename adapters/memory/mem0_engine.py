@@ -15,7 +15,6 @@ import os
 import shutil
 import sys
 import tempfile
-import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -31,6 +30,7 @@ from adapters.memory.mem0_watch import (
     WatchedModel,
     reason_of,
 )
+from adapters.models.loading import LOADING
 from memprobe.errors import AdapterError, SnapshotError
 from memprobe.systems import ModelAccess
 
@@ -40,8 +40,6 @@ USER = "memprobe"
 COLLECTION = "mem0"
 PAGE = 10000
 MEMORIES, VECTORS, MESSAGES = "memories.jsonl", "vectors.npy", "messages.jsonl"
-
-_loading = threading.Lock()
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +60,7 @@ def installed() -> bool:
 
 def library() -> Any:
     """The module `mem0.memory.main`, silenced: no telemetry, no notices, no downloads."""
-    with _loading:
+    with LOADING:
         if "mem0.memory.main" not in sys.modules:
             _import()
         main = sys.modules["mem0.memory.main"]

@@ -18,6 +18,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from adapters.models.loading import LOADING
 from memprobe.errors import MissingPrerequisite
 
 _OURS: ContextVar[bool] = ContextVar("memprobe_call", default=False)
@@ -39,7 +40,7 @@ def load_litellm() -> Any:
         "ignore", message=r"coroutine '.*acompletion' was never awaited", category=RuntimeWarning
     )
     try:
-        with warnings.catch_warnings():
+        with LOADING, warnings.catch_warnings():
             warnings.simplefilter("ignore")
             import litellm
     except ImportError as error:

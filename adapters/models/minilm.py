@@ -21,6 +21,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from adapters.models.loading import LOADING
 from memprobe.text import sanitize
 
 MAX_TOKENS = 256
@@ -135,7 +136,7 @@ class MiniLM:
             await self._store.vectors_put(NAME, blobs)
 
     def _load(self) -> tuple[Any, Any]:
-        with self._lock:
+        with self._lock, LOADING:
             if self._model is None:
                 os.environ.setdefault("HF_HUB_OFFLINE", "1")
                 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
