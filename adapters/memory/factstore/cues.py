@@ -84,11 +84,13 @@ def drafts(part: Part, *, document: bool) -> list[Draft]:
     it; a dialogue's when it has three words. Questions are kept as the user's requests.
     """
     text = body(part.text) if document else part.text
-    found = (_draft(sentence, part.speaker, document) for sentence in sentences(text))
+    # A name that opens a sentence is known by the others.
+    known = names(text)
+    found = (_draft(sentence, part.speaker, document, known) for sentence in sentences(text))
     return [draft for draft in found if draft is not None]
 
 
-def _draft(sentence: str, speaker: str, document: bool) -> Draft | None:
+def _draft(sentence: str, speaker: str, document: bool, known: set[str]) -> Draft | None:
     plain = _BULLET.sub("", sentence)
     whole = plain != sentence or plain.rstrip("\"'”’)")[-1:] in ".!…"
     lead = _LEAD_IN.match(plain)
@@ -98,7 +100,7 @@ def _draft(sentence: str, speaker: str, document: bool) -> Draft | None:
     asked = what.endswith("?")
     if len(words(what)) < SHORTEST["document" if document else "dialogue"]:
         return None
-    if document and (asked or not whole or not _telling(what)):
+    if document and (asked or not whole or not _telling(what, known)):
         return None
     if asked and (speaker != "user" or len(words(what)) < 5):
         return None
@@ -117,11 +119,13 @@ def _draft(sentence: str, speaker: str, document: bool) -> Draft | None:
     )
 
 
-def _telling(text: str) -> bool:
-    """Whether a sentence has a name or a number, and two content words that are neither."""
-    named = {stem(w) for name in names(text) for w in words(name)} | {stem(m) for m in MONTHS}
-    plain = [s for s in content_stems(text) if s not in named and not s.isdigit()]
-    return bool(names(text) or numbers(text)) and len(plain) > 1
+def _telling(text: str, known: set[str]) -> bool:
+    """Whether a sentence has a name or a number, and says something of it."""
+    said = words(text)
+    named = {w for name in names(text) for w in words(name)} | (known & set(said[:1]))
+    stems = {s for s in content_stems(text) if not s.isdigit()} - {stem(m) for m in MONTHS}
+    plain = stems - {stem(w) for w in named}
+    return bool(named or numbers(text)) and bool(plain) and len(stems) > 1
 
 
 def _label(text: str) -> Label:
