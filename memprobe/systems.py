@@ -65,6 +65,10 @@ class SystemOptions(Frozen):
         """Defaults under `--protocol paper`, where they differ."""
         return {}
 
+    def capabilities(self, declared: Capabilities) -> Capabilities:
+        """What the system can do and needs under these options; as declared, unless it says so."""
+        return declared
+
 
 @dataclass(frozen=True, slots=True)
 class Services:

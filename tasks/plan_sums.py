@@ -111,11 +111,18 @@ class Tally:
         sums.seconds += calls * latency
         return latency
 
+    def asks(self, card: SystemCard) -> bool:
+        """Whether a system asks a language model on its own in this run."""
+        if card.capabilities.needs_llm:
+            return True
+        given = not self.config.model_of(Role.MEMORY).startswith("embedded/")
+        return card.capabilities.uses_llm and given
+
     def memory_work(
         self, stage: str, card: SystemCard, work: ModelWork | None, times: float
     ) -> float:
         """A system's own calls for so many messages or searches; returns the seconds of one."""
-        if work is None or not times:
+        if work is None or not times or not self.asks(card):
             return 0.0
         calls = times * work.calls
         latency = self.add(
@@ -130,7 +137,7 @@ class Tally:
 
     def unknown_work(self, card: SystemCard) -> None:
         """Note a system that asks a model on its own, as often as nobody knows."""
-        if card.capabilities.needs_llm and card.per_message is None:
+        if card.per_message is None and self.asks(card):
             self.notes[
                 f"{card.name} asks a model on its own ({self.config.model_of(Role.MEMORY)}) for "
                 "every message; those calls are not in the estimate"

@@ -122,6 +122,8 @@ def _sheet(card: SystemCard) -> list[list[Any]]:
         ["score", card.score_scale],
         ["can", ", ".join(name for name, on in can.items() if on)],
     ]
+    if card.capabilities.uses_llm and not card.capabilities.needs_llm:
+        rows.append(["takes", "a language model where the run has one (--model)"])
     rows += [
         [f"--system-option {card.name}.{option}", f"= {plain(str(value))}"]
         for option, value in card.options.items()
