@@ -236,3 +236,18 @@ def test_a_systems_own_calls_are_planned(dataset: Dataset) -> None:
     unknown = asking.model_copy(update={"per_message": None})
     guessed = planned(dataset, systems=("rag",), cards=[unknown], users=2)
     assert any("not in the estimate" in note for note in guessed.notes)
+
+
+def test_calls_of_a_system_that_can_do_without_are_planned_where_there_is_a_model(
+    dataset: Dataset,
+) -> None:
+    card = CARDS["rag"].model_copy(
+        update={
+            "capabilities": CARDS["rag"].capabilities.model_copy(update={"uses_llm": True}),
+            "per_message": ModelWork(calls=2.0, prompt_tokens=500, completion_tokens=100),
+        }
+    )
+    given = {"systems": ("rag",), "cards": [card], "users": 1}
+    assert part(planned(dataset, **given), "rollout", "memory", "rag").calls > 0
+    plan = planned(dataset, model="embedded/default", **given)
+    assert not [row for row in plan.rows if row.role == "memory"]
