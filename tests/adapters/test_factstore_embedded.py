@@ -270,3 +270,22 @@ async def test_who_insists_on_a_model_needs_one() -> None:
     options = FactStore.Options(engine="model")
     with pytest.raises(MissingPrerequisite, match="engine=model"):
         await FactStore(Services(WordEmbedder(), options=options)).open(scope())
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize(
+    "text",
+    [
+        "It is late because " + "!" * 100_000 + "a",
+        "A: " * 30_000,
+        "Ab " * 30_000,
+        "1.2" * 30_000,
+        "not " * 25_000 + ".",
+        "x" * 100_000,
+    ],
+)
+async def test_a_long_text_of_any_kind_is_taken_in(text: str) -> None:
+    store = await embedded()
+    await store.write(event(f"Vela has 3 docks. {text}"))
+    await store.write(event(f"Vela has 4 docks. {text}"))
+    assert "Vela has 4 docks." in "\n".join(i.content for i in await store.dump())

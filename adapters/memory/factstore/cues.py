@@ -23,7 +23,7 @@ _DATE = re.compile(
     rf"\b(?:\d{{1,2}}\.? (?:{_MONTH})(?: \d{{4}})?|(?:{_MONTH}) \d{{1,2}}(?:, \d{{4}})?"
     rf"|(?:{_MONTH}) \d{{4}}|\d{{4}}-\d{{2}}-\d{{2}}|Q[1-4](?: \d{{4}})?)\b"
 )
-_WHY = re.compile(r"\b(?:because|due to|so that|in order to)\b\s+(.+?)[.!…]*$", re.IGNORECASE)
+_WHY = re.compile(r"\b(?:because|due to|so that|in order to)\b\s+(.+)", re.IGNORECASE)
 _WHERE = re.compile(r"\b(?:in|at|near) ((?:[A-Z][\w'’-]+)(?: [A-Z][\w'’-]+)*)")
 _ENTITY = re.compile(r"[A-Z][\w&'’.-]*\w(?: (?:& |of |de |van )?[A-Z][\w&'’.-]*\w)*")
 _FIRST_PERSON = re.compile(r"\b(?:I|I'm|I’m|I've|I’ve|I'd|I’d|my|me|we|our)\b", re.IGNORECASE)
@@ -112,7 +112,7 @@ def _draft(sentence: str, speaker: str, document: bool, known: set[str]) -> Draf
         category="request" if asked else _kind(plain),
         who=speaker if _FIRST_PERSON.search(what) else next(iter(entities), ""),
         when=when[0] if when else "",
-        why=why[1] if why else "",
+        why=why[1].rstrip(".!… ") if why else "",
         where=where[1] if where else "",
         label=_label(what),
         entities=entities,
