@@ -49,4 +49,4 @@ class Rescored:
         if key is None:
             return None
         match: Match = score(key, answer["answer_json"], Protocol(scorer)).match
-        return match.value if match.scored else None
+        return None if match is Match.EXECUTION_ERROR else match.value

@@ -233,7 +233,7 @@ class Answers:
             {
                 **self._key(layer, asked),
                 "scorer": protocol.value,
-                "match": made.match.value if outcome is _SCORED else None,
+                "match": None if made.match is Match.EXECUTION_ERROR else made.match.value,
                 "parts_json": json.dumps(dict(made.parts), sort_keys=True),
                 "why": made.reason,
                 "call_id": None,

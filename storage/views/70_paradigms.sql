@@ -1,6 +1,6 @@
 -- Paradigms: every probe that was to be answered, in each layer, scorer, system and mode. One
 -- that broke off without a verdict was attempted all the same and is an error; a probe without
--- gold (dataset_error) is neither verdict nor error. A partial verdict counts as wrong.
+-- gold (a skip) is neither verdict nor error. A partial verdict counts as wrong.
 CREATE VIEW probe_results AS
 WITH modes AS (
     SELECT DISTINCT layer, scorer, system, access_mode, k FROM probe_verdicts
@@ -15,7 +15,7 @@ SELECT m.layer, m.scorer, m.system, m.access_mode, m.k, p.user_id, e.epoch, p.pr
            AS scored,
        CASE WHEN v.system IS NULL THEN true
             WHEN v.status = 'scored' THEN coalesce(v.match = 'execution_error', false)
-            ELSE v.reason <> 'dataset_error'
+            ELSE v.match IS DISTINCT FROM 'skip'
        END AS failed,
        coalesce(v.match = 'correct', false) AS correct,
        v.reason, v.detail, v.call_id

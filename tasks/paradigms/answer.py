@@ -305,7 +305,7 @@ def verdict_fields(made: Score, call_id: str | None) -> dict[str, Any]:
     elif made.match is Match.EXECUTION_ERROR:
         failure = Unscored(Reason.INVALID_OUTPUT, made.reason)
     return {
-        "match": made.match.value if failure is None else None,
+        "match": None if made.match is Match.EXECUTION_ERROR else made.match.value,
         "parts_json": json.dumps(dict(made.parts), sort_keys=True),
         "why": made.reason,
         "call_id": call_id,

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
 TABLES = ("probes", "probe_verdicts", "probe_failures")
 FULL_CONTEXT = "full_context"
-NO_GOLD = "dataset_error"
-"""The reason of a verdict on a probe that has nothing to compare with: a skip, no error."""
 
 Mode = tuple[str, str, int | None]
 """System, access mode and k."""
@@ -102,7 +100,7 @@ FROM probe_verdicts WHERE layer = ? AND scorer = ?
 def _score(row: Sequence[Any]) -> Score:
     match, parts, why, state, reason = row
     if state == "unscored":
-        kind = Match.SKIP if reason == NO_GOLD else Match.EXECUTION_ERROR
+        kind = Match.SKIP if match == Match.SKIP.value else Match.EXECUTION_ERROR
         return Score(kind, reason)
     return Score(Match(match), why or "", json.loads(parts or "{}"))
 

@@ -18,6 +18,7 @@ from tasks.paradigms.context import Reading, readings
 from tasks.paradigms.ingest import ingest_episode
 from tasks.paradigms.inputs import stored_suite
 from tasks.paradigms.reread import Rereading, reread_episode
+from tasks.paradigms.score import score_paradigms
 from tests.support.chat_double import ChatDouble, where
 from tests.support.paradigms_bench import KNOWN, ProbeBench, probe_bench, small_suite
 
@@ -232,6 +233,24 @@ async def test_another_reader_asks_what_is_stored_and_nothing_else(tmp_path: Pat
     assert other.systems.journal == [e for e in other.systems.journal if e[0] != "open"]
     layers = {r["layer"]: 0 for r in other.rows("answers")}
     assert set(layers) == {"base", "second"}
+
+
+async def test_what_was_not_recorded_is_no_score_and_lowers_the_coverage(b: ProbeBench) -> None:
+    def fault(call: str, detail: Any) -> None:
+        if call == "write" and detail.session_id == "s0003":
+            raise AdapterError("the disk is full")
+
+    b.systems.fault = fault
+    await measured(b, "naive_rag")
+    b.systems.fault = lambda call, detail: None
+    await measured(b, "naive_rag", PRESERVE)
+    for episode in SUITE.episodes:
+        await reread_episode(b.context, "naive_rag", episode.id, Rereading("second"))
+    assert {r["status"] for r in b.rows("answers", layer="second", user_id=UPDATE.id)} == {
+        "unscored"
+    }
+    result = score_paradigms(b.context.store, "second")
+    assert (result.n_scored, result.n_total) == (4, 8)
 
 
 async def test_a_smaller_k_is_read_from_the_recorded_search(tmp_path: Path) -> None:

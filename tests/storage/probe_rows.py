@@ -37,7 +37,7 @@ def commit_probes(run: RunStore, results: Sequence[Result]) -> None:
 
 
 def verdict_row(system: str, result: Result, scorer: str, **where: object) -> Row:
-    """One result as a verdict; an error and a skip have no match but a reason."""
+    """One result as a verdict; an error and a skip have a reason, and an error no match."""
     match = result.score.match
     row: Row = {
         "system": system,
@@ -56,7 +56,8 @@ def verdict_row(system: str, result: Result, scorer: str, **where: object) -> Ro
     }
     reasons = {Match.EXECUTION_ERROR: "timeout", Match.SKIP: "dataset_error"}
     if match in reasons:
-        row |= {"match": None, "status": "unscored", "reason": reasons[match]}
+        skip = match.value if match is Match.SKIP else None
+        row |= {"match": skip, "status": "unscored", "reason": reasons[match]}
     return row | where
 
 
