@@ -16,12 +16,12 @@ from tasks import chunked
 
 MEASURED: dict[SuiteName, tuple[str, ...]] = {
     "recovery": ("episodes", "verdicts", "attributions", "oracle_verdicts"),
-    "paradigms": ("ingests", "answers"),
+    "paradigms": ("answers",),
 }
 """Tables whose unscored items count against the error threshold."""
 BESIDE: dict[SuiteName, tuple[str, ...]] = {
     "recovery": ("preference_scores", "judge_checks"),
-    "paradigms": (),
+    "paradigms": ("ingests",),
 }
 """Tables whose unscored items are counted and shown only."""
 
@@ -81,11 +81,15 @@ def unscored_counts(store: RunStore) -> tuple[dict[str, int], float]:
     beside = chunked.wanted(config)
     measured = MEASURED[config.suite]
     counts: dict[str, int] = {}
-    bad = total = 0
+    # A system that could not be measured must not be diluted by those that need no model.
+    apart = config.suite != "recovery"
+    tallies: dict[str, list[int]] = {}
     for table in (*measured, *BESIDE[config.suite]):
         scanned = store.scan(table)
         names = [
-            n for n in ("status", "reason", "layer", "access_mode") if n in scanned.schema.names
+            n
+            for n in ("system", "status", "reason", "layer", "access_mode")
+            if n in scanned.schema.names
         ]
         for row in scanned.select(names).to_pylist():
             status, reason = row["status"], row["reason"]
@@ -96,12 +100,15 @@ def unscored_counts(store: RunStore) -> tuple[dict[str, int], float]:
                 and row.get("access_mode") == AccessMode.DUMP_ALL.value
             )
             failed = status == "unscored" and not excused
-            total += table in measured
-            bad += failed and table in measured
+            if table in measured and (not apart or row.get("layer") in (None, chunked.BASE)):
+                tally = tallies.setdefault(str(row["system"]) if apart else "", [0, 0])
+                tally[0] += failed
+                tally[1] += 1
             if status == "unscored":
                 key = f"{table}/{reason}"
                 counts[key] = counts.get(key, 0) + 1
-    return dict(sorted(counts.items())), bad / total if total else 0.0
+    shares = [bad / total for bad, total in tallies.values()]
+    return dict(sorted(counts.items())), max(shares, default=0.0)
 
 
 def unscored_examples(store: RunStore) -> dict[str, str]:
@@ -115,7 +122,7 @@ def unscored_examples(store: RunStore) -> dict[str, str]:
         return {f"{STAGES[stage]}/{reason}": example for stage, reason, example in found.rows}
     each = " union all ".join(
         f"select '{table}' as item, reason, detail from {table} where status = 'unscored'"
-        for table in MEASURED["paradigms"]
+        for table in (*MEASURED["paradigms"], *BESIDE["paradigms"])
     )
     found = query(
         store,

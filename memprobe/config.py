@@ -140,6 +140,12 @@ def merge_config(old: RunConfig, new: RunConfig, known: Sequence[str] | None = N
         for name in old.systems
         if name in new.systems and old.system_options.get(name) != new.system_options.get(name)
     ]
+    # What the cards say stands in no list, so a mode that is named would take its place.
+    changed += [
+        f"{name}: as each system's card says in the run, {_text(getattr(new, name))} now"
+        for name in ("access", "k")
+        if not getattr(old, name) and getattr(new, name)
+    ]
     if changed:
         lines = "\n  ".join(changed)
         raise UsageError(

@@ -124,6 +124,11 @@ class Tally:
         """A system's own calls for so many messages or searches; returns the seconds of one."""
         if work is None or not times or not self.asks(card):
             return 0.0
+        if self.config.model_of(Role.MEMORY).startswith("embedded/"):
+            self.notes[
+                f"{card.name} needs a language model: pass --model; a run without one is refused"
+            ] = None
+            return 0.0
         calls = times * work.calls
         latency = self.add(
             stage,

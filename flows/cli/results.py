@@ -99,6 +99,13 @@ def compare(
         raise UsageError(f"runs of different suites have nothing to compare: {named}")
     by_user = sides[0].store.manifest.config.suite == "recovery"
     left, right = sides
+    protocols = [side.store.manifest.config.protocol.value for side in sides]
+    if protocols[0] != protocols[1]:
+        note(
+            f"memprobe: {left.name} was made under {protocols[0]} and {right.name} under "
+            f"{protocols[1]}: a difference may be the procedure's; verdicts are those of the "
+            f"{protocols[0]} rules"
+        )
     result = compared(left, right) if by_user else compared_by_episode(left, right)
     if json_output:
         emit_json(asdict(result))

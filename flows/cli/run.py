@@ -103,6 +103,7 @@ def resume(resolved: Resolved, run: RunName, json_output: Json = False) -> None:
 
 def execute(config: RunConfig, resolved: Resolved, json_output: bool) -> None:
     """Run to the end with a live display, print the result, exit with its code."""
+    warn_of_suite(config)
     from flows.cli.live import Display
     from flows.launch import run_suite
     from flows.progress import Progress
@@ -124,6 +125,23 @@ def execute(config: RunConfig, resolved: Resolved, json_output: bool) -> None:
     explain(fields, code, config)
     if code:
         raise typer.Exit(code)
+
+
+def warn_of_suite(config: RunConfig) -> None:
+    """Say that a suite of one's own does not hold its design: its figures mean little then."""
+    if config.suite != "paradigms" or config.dataset is None:
+        return
+    from flows.workloads import suite_of
+    from memprobe.paradigms.checks import check_suite
+
+    suite = suite_of(config)
+    found = check_suite(suite.name, suite.episodes)
+    errors = sum(problem.severity == "error" for problem in found)
+    if errors:
+        note(
+            f"memprobe: the suite does not hold its design ({counted(errors, 'error', 'errors')}); "
+            f"`memprobe suite validate {config.dataset}` lists them"
+        )
 
 
 def outcome_code(status: str, error_share: float, threshold: float, n_scored: int) -> int:

@@ -107,18 +107,22 @@ def run_status(resolved: Resolved, run: str) -> dict[str, Any]:
         | {"total": totals.get((stage, system))}
         for stage, system in keys
     ]
+    word = manifest.status.value
+    lacking = sum(max(0, n - done[key]) for key, n in totals.items())
+    if word == "complete" and lacking:
+        word = "incomplete"
     owner = lock_owner(store.files)
     writing = owner is not None and owner[1]
     return {
         "run": manifest.name,
         "location": store.location,
-        "status": _word(manifest.status.value, owner),
+        "status": _word(word, owner),
         "model": manifest.config.model,
         "stages": stages,
         "under_way": [_checkpoint(store, s.unit) for s in states if not s.complete],
         "owner": None if owner is None else {**owner[0], "alive": owner[1]},
         "cost": _cost(resolved, manifest.name),
-        "next": _next(manifest.name, manifest.status.value, writing),
+        "next": _next(manifest.name, word, writing),
     }
 
 

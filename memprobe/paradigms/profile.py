@@ -227,6 +227,8 @@ def _leads(
     diagnosed: Sequence[Diagnosed], shares: Sequence[FailureShare], episodes: int, seed: int
 ) -> bool:
     """Whether the most frequent failure is shown to be more frequent than the second."""
+    if episodes < MIN_EPISODES:
+        return False
     if len(shares) < 2:
         return True
     per_episode = np.zeros((episodes, 1))
@@ -246,9 +248,12 @@ def _failure_sentences(
         return []
     first = shares[0]
     where = ", ".join(f"{n} in {side.value}" for side, n in first.sides.items())
-    text = f"{first.n} of {total} wrong answers ({first.share:.0%}) are {first.failure}: {where}"
+    text = f"{first.n} of {total} wrong answers ({first.share:.0%}) are {first.failure}"
+    text += f": {where}" if where else ""
     if leads:
         return [f"Dominant failure: {text}."]
+    if len(shares) < 2:
+        return [f"Failures: {text}; too few episodes to say more."]
     second = shares[1]
     return [
         f"Failures: {text}; {NO_DIFFERENCE} from {second.failure} ({second.n} of {total})."

@@ -19,7 +19,7 @@ from memprobe.outcomes import Reason, Unscored
 from memprobe.paradigms.references import reference_answer
 from memprobe.paradigms.scoring.results import Match, Score, key_of, score
 from memprobe.paradigms.spec import Episode, Probe, ProbeType
-from memprobe.paradigms.taxonomy import Stored, diagnose
+from memprobe.paradigms.taxonomy import Failure, Side, Stored, diagnose
 from memprobe.types import AccessMode, MemoryItem, Protocol, Role
 from prompts.answers import Answer
 from storage.runs import Unit
@@ -289,10 +289,17 @@ class Asking:
         )
         if found is None:
             return fields, None
+        failure, evidence = found.failure, found.evidence
+        side: str | None = found.side.value
+        if found.side is Side.STORAGE and not self.card.capabilities.full_dump:
+            # Whether it is stored cannot be told of a store that nobody can read whole.
+            side, evidence = None, "not shown; the store cannot be read whole"
+            if failure in (Failure.HISTORICAL_ERASURE, Failure.SOURCE_LOSS):
+                failure = Failure.RETRIEVAL_MISS
         return fields, {
-            "failure": found.failure.value,
-            "side": found.side.value,
-            "evidence": found.evidence,
+            "failure": failure.value,
+            "side": side,
+            "evidence": evidence,
             "item_ids_json": json.dumps(list(found.item_ids), ensure_ascii=False),
         }
 
@@ -392,19 +399,19 @@ async def answer_episode(
     ingested = ingest_fingerprint(context, system, episode_id, epoch)
     asking = Asking(context, system, context.suite.episode(episode_id), epoch)
     ways = readings(context.config, asking.card)
-    broken = broken_ingest(context, system, episode_id, epoch)
     found: dict[ProbeType, Seen] = {}
     retrieved: Rows = []
     operations: Rows = []
     most = max((way.k or 0 for way in ways), default=0)
+    checkpoints = Checkpoints(context.store.work_dir(written), ingested)
+    if most and checkpoints.load() is None:
+        # A work folder is no artifact: one that is gone is made again from the ledger.
+        context.store.reset(written)
+        await ingest_episode(context, system, episode_id, epoch)
+    broken = broken_ingest(context, system, episode_id, epoch)
     if broken is not None:
         found = {probe.probe_type: Seen(failure=broken) for probe in asking.episode.probes}
     elif most:
-        checkpoints = Checkpoints(context.store.work_dir(written), ingested)
-        if checkpoints.load() is None:
-            # A work folder is no artifact: one that is gone is made again from the ledger.
-            context.store.reset(written)
-            await ingest_episode(context, system, episode_id, epoch)
         found, retrieved, operations = await _searched(asking, checkpoints, most)
     stored = stored_items(context, system, episode_id, epoch)
     whole = Seen(tuple(stored), broken)

@@ -7,6 +7,7 @@ published protocol it also gets the label that the publication's adapters gave.
 from __future__ import annotations
 
 import asyncio
+import hashlib
 from typing import Any
 
 from memprobe.errors import AdapterError, BudgetExceeded, CallFailed
@@ -71,11 +72,10 @@ def session_event(session: Session, index: int, label: str = "") -> SessionEvent
 
 
 def scope_of(context: ParadigmsContext, system: str, episode: str, epoch: int) -> Scope:
-    """The name of an episode's store."""
+    """The name of an episode's store; an episode's id would tell the system of the design."""
     run = context.config.name
-    return Scope(
-        run=run, system=system, user=episode, key=slug(f"{run}/{system}/{episode}/{epoch}")
-    )
+    user = f"u{hashlib.sha256(episode.encode()).hexdigest()[:12]}"
+    return Scope(run=run, system=system, user=user, key=slug(f"{run}/{system}/{user}/{epoch}"))
 
 
 class _Ingest:

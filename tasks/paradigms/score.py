@@ -217,12 +217,13 @@ def _axes(
     return correlations.between_axes(values)
 
 
-def accuracies(verdicts: Verdicts) -> dict[str, float | None]:
-    """Accuracy by mode, the mode as a text that tells it from all others."""
+def accuracies(verdicts: Verdicts, cards: Mapping[str, SystemCard]) -> dict[str, float | None]:
+    """Accuracy by mode, the mode as a text; rules that no reader reads are left out."""
     return {
         json.dumps(mode): verdicts.sheets[mode].tally().value("accuracy")
         for mode in verdicts.modes
-    }  # fmt: skip
+        if mode[0] not in cards or cards[mode[0]].sees_gold != "values"
+    }
 
 
 def correlation_rows(
@@ -232,7 +233,7 @@ def correlation_rows(
     found = [("axes", one) for one in _axes(verdicts, cards, references=False)]
     found += [("axes_all", one) for one in _axes(verdicts, cards, references=True)]
     if base is not None:
-        readers = {BASE: accuracies(base), layer: accuracies(verdicts)}
+        readers = {BASE: accuracies(base, cards), layer: accuracies(verdicts, cards)}
         found += [("readers", one) for one in correlations.between_readers(readers)]
     return [
         _rounded(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +12,16 @@ import pytest
 from memprobe.errors import AdapterError, BudgetExceeded
 from memprobe.outcomes import Reason, Unscored
 from memprobe.paradigms.spec import Episode, SessionType
-from memprobe.types import AccessMode, Role, SessionEvent
+from memprobe.types import AccessMode, Protocol, Role, SessionEvent
 from tasks.paradigms import ingest
-from tasks.paradigms.answer import answer_episode, answer_unit, give_up_episode
+from tasks.paradigms.answer import (
+    Asking,
+    Given,
+    Seen,
+    answer_episode,
+    answer_unit,
+    give_up_episode,
+)
 from tasks.paradigms.context import Reading, readings
 from tasks.paradigms.ingest import ingest_episode
 from tasks.paradigms.inputs import stored_suite
@@ -137,6 +145,41 @@ async def test_a_session_that_never_went_in_leaves_no_score(b: ProbeBench) -> No
         assert {r["status"] for r in b.rows(table)} == {"unscored"}
         assert {r["reason"] for r in b.rows(table)} == {"adapter_error"}
         assert all("session 3" in r["detail"] for r in b.rows(table))
+
+
+async def test_a_store_that_cannot_be_made_again_is_no_score(b: ProbeBench, tmp_path: Path) -> None:
+    await ingest_episode(b.context, "naive_rag", UPDATE.id)
+    for unit in b.context.store.units():
+        shutil.rmtree(b.context.store.work_dir(unit.unit), ignore_errors=True)
+
+    def fault(call: str, detail: Any) -> None:
+        if call == "write" and detail.session_id == "s0003":
+            raise AdapterError("the disk is full")
+
+    b.systems.fault = fault
+    await answer_episode(b.context, "naive_rag", UPDATE.id)
+    assert {r["reason"] for r in b.rows("answers")} == {"adapter_error"}
+    assert {r["match"] for r in b.rows("probe_verdicts")} == {None}
+
+
+async def test_a_system_is_not_told_which_episode_it_is(b: ProbeBench) -> None:
+    scope = ingest.scope_of(b.context, "rag", UPDATE.id, 1)
+    assert UPDATE.id not in f"{scope.user} {scope.key}"
+    assert scope.user != ingest.scope_of(b.context, "rag", PRESERVE.id, 1).user
+
+
+async def test_of_a_store_that_cannot_be_read_whole_no_loss_is_claimed(b: ProbeBench) -> None:
+    card = b.systems.card("full_context")
+    asking = Asking(b.context, "full_context", UPDATE, 1)
+    blind = card.model_copy(
+        update={"capabilities": card.capabilities.model_copy(update={"full_dump": False})}
+    )
+    for asked, side in ((card, "storage"), (blind, None)):
+        asking.card = asked
+        given = Given(json.dumps(KNOWN["current_value"]))
+        _, failure = asking.verdict(Protocol.STRICT, UPDATE.probes[0], given, Seen(), ())
+        assert failure is not None
+        assert failure["side"] == side
 
 
 async def test_the_published_procedure_goes_on_without_the_session(tmp_path: Path) -> None:
