@@ -34,10 +34,8 @@ class MyMemory:
         self._kept().append(item)
 
     async def search(self, query: str, k: int) -> list[MemoryItem]:
-        words = set(re.findall(r"\w+", query.lower()))
-        shared = {
-            i.id: len(words & set(re.findall(r"\w+", i.content.lower()))) for i in self._kept()
-        }
+        asked = words(query)
+        shared = {item.id: len(asked & words(item.content)) for item in self._kept()}
         best = sorted(self._kept(), key=lambda item: -shared[item.id])[:k]
         return [item.model_copy(update={"score": float(shared[item.id])}) for item in best]
 

@@ -42,6 +42,8 @@ KEYS = (
 EXTRAS = {
     "mem0": "mem0",
     "graphiti": "graphiti_core",
+    "langmem": "langmem",
+    "cognee": "cognee",
     "postgres": "psycopg",
     "s3": "boto3",
     "dask": "prefect_dask",

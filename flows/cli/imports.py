@@ -147,9 +147,7 @@ def _print_suite(found: ImportedSuite) -> None:
     )
     _issues(found.run, found.issues)
     print(f"{found.lost} losses, {found.notes} notes")
-    print(
-        f"the paper scorer gives {found.agreed} of {found.compared} published verdicts again"
-    )
+    print(f"the paper scorer gives {found.agreed} of {found.compared} published verdicts again")
     print(f"next: memprobe tables {found.run} --paper paradigms")
 
 

@@ -16,7 +16,7 @@ from flows.cli import errors
 from flows.cli.options import Json, with_settings
 from flows.cli.output import emit_json, note, plain, table
 from memprobe.settings import Resolved
-from memprobe.types import Role
+from memprobe.types import AccessMode, Role
 
 if TYPE_CHECKING:
     from adapters.memory.contract import CheckResult
@@ -110,6 +110,15 @@ def _needs(card: SystemCard) -> list[str]:
     return needs
 
 
+def _probed(card: SystemCard) -> str:
+    """How the paradigms suite reads a system unless a run says otherwise."""
+    if card.sees_gold == "values":
+        return "answers from gold: a reference"
+    if card.probe_access is AccessMode.DUMP_ALL:
+        return "read whole (dump_all)"
+    return f"the {card.probe_k} best items for each question (retrieve@{card.probe_k})"
+
+
 def _sheet(card: SystemCard) -> list[list[Any]]:
     can = card.capabilities.model_dump()
     rows: list[list[Any]] = [
@@ -120,6 +129,7 @@ def _sheet(card: SystemCard) -> list[list[Any]]:
         ["needs", ", ".join(_needs(card)) or "nothing"],
         ["licence", card.licence],
         ["score", card.score_scale],
+        ["paradigms", _probed(card)],
         ["can", ", ".join(name for name, on in can.items() if on)],
     ]
     if card.capabilities.uses_llm and not card.capabilities.needs_llm:

@@ -21,6 +21,7 @@ FAULTS = {
     "normalises_text.py:NormalisesText": "unicode",
     "phones_home.py:PhonesHome": "no_network",
     "process_bound.py:ProcessBound": "save_restore",
+    "refuses_sessions.py:RefusesSessions": "whole_sessions",
     "shared_store.py:SharedStore": "isolation",
     "swallows_errors.py:SwallowsErrors": "errors_surface",
     "time_is_now.py:TimeIsNow": "event_time",

@@ -139,7 +139,7 @@ def test_paper_names_its_leaks_and_strict_has_none(tmp_path: Path, hide: bool) -
     assert "protocol paper" in said
     assert ("Its leak of session types is reproduced" in said) is not hide
     assert ("closed (hide_session_type)" in said) is hide
-    assert "time_aware_rag look for words of the true, the contested" in said
+    assert "search of time_aware_rag is for words of the true, the contested" in said
     assert "oracle_rag (gold sessions)" in said
     assert load(store).scorer == "paper"
     strict = play(bench(tmp_path / "strict", 2, systems))

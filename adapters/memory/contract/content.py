@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta, timezone
 
 from adapters.memory.contract.bench import (
+    EVENT_TIME,
     Bench,
     NotApplicable,
     Violation,
@@ -14,6 +15,7 @@ from adapters.memory.contract.bench import (
 )
 from memprobe.errors import MemProbeError, UnsupportedEvent
 from memprobe.ports import MemorySystem
+from memprobe.types import SessionEvent, SessionMessage
 
 SAMPLES = {
     "emoji": "my family \U0001f469\u200d\U0001f469\u200d\U0001f467 \U0001f1f5\U0001f1f9 says hi",
@@ -65,6 +67,45 @@ async def dump_complete(bench: Bench) -> None:
         raise Violation("the same order in two dumps", "another order", "sort the dump")
     if len({i.id for i in items}) != len(items):
         raise Violation("distinct item ids", "repeated ids", "give each item an id of its own")
+
+
+async def whole_sessions(bench: Bench) -> None:
+    """A session is taken in whole, a tool's output in it, too, and the user's words are kept."""
+    bench.needs_stores()
+    if not bench.can.sessions:
+        raise NotApplicable("declares sessions=False: it gets messages one by one")
+    store = await bench.open("session")
+    said = marker("session", 1)
+    spoken = (
+        ("user", f"From now on my bicycle lock opens with {said}."),
+        ("assistant", "Shall I look up what the shop has noted?"),
+        ("tool_output", "shop: one lock on file"),
+        ("user", "Yes, please do."),
+    )
+    session = SessionEvent(
+        messages=tuple(SessionMessage(role=role, text=text) for role, text in spoken),
+        event_time=EVENT_TIME,
+        session_id="s0001",
+    )
+    try:
+        await store.write(session)
+    except MemProbeError:
+        raise
+    except Exception as error:
+        raise Violation(
+            "a SessionEvent to be taken in, as sessions=True says",
+            f"{type(error).__name__}: {error}",
+            "handle `event.messages` in `write`, or leave sessions at false",
+        ) from error
+    found = await store.dump() if bench.can.full_dump else await store.search(said, max(bench.ks))
+    if not found:
+        raise Violation("something kept of a session", "an empty store", "store its messages")
+    if bench.can.verbatim and not any(said in item.content for item in found):
+        raise Violation(
+            "the user's words of a session among the items",
+            f"{len(found)} items without them",
+            "keep every message of `event.messages`",
+        )
 
 
 async def event_time(bench: Bench) -> None:

@@ -26,6 +26,7 @@ CHECKS: dict[str, Check] = {
     "empty_store": content.empty_store,
     "isolation": separation.isolation,
     "dump_complete": content.dump_complete,
+    "whole_sessions": content.whole_sessions,
     "event_time": content.event_time,
     "k_honoured": retrieval.k_honoured,
     "duplicates": content.duplicates,

@@ -285,8 +285,9 @@ def leaks(data: ProbeData) -> list[str]:
     asked = sorted(BY_KEYWORDS & set(data.systems))
     if asked:
         said.append(
-            f"Its leak of gold into the search is reproduced: the search of {' and '.join(asked)} is for words "
-            "of the true, the contested and the distractor values."
+            "Its leak of gold into the search is reproduced: the search of "
+            f"{' and '.join(asked)} is for words of the true, the contested and the distractor "
+            "values."
         )
     return [" ".join(said)]
 
