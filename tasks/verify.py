@@ -27,6 +27,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from memprobe.errors import StorageError, UsageError
+from memprobe.types import Protocol
 from storage.bundles import ROWS, Opened, open_bundle
 from storage.manifest import Manifest, package_versions, read_manifest
 from storage.runs import MANIFEST
@@ -106,7 +107,7 @@ class _Check:
         if "attributions" in named:
             self._attributions(found)
         if "answers" in named:
-            self._answers(found)
+            self._answers(found, manifest)
         if manifest is None:
             self.notes.append("no figure was re-computed: the manifest cannot be read")
         else:
@@ -247,12 +248,25 @@ class _Check:
                     f"was made for {row['score']}"
                 )
 
-    def _answers(self, found: Mapping[str, Mapping[str, Row]]) -> None:
-        """A probe's verdict is what the rules make of its answer."""
+    def _answers(self, found: Mapping[str, Mapping[str, Row]], manifest: Manifest | None) -> None:
+        """A probe's verdict is what the rules make of its answer, from a whole store."""
         tables = {
             name: [row for path in self.tables.get(name, ()) for row in self._read(path)]
-            for name in ("specs", "sessions", "probes")
+            for name in ("specs", "sessions", "probes", "ingests")
         }
+        ingests = tables.pop("ingests")
+        if manifest is not None and manifest.protocol is Protocol.STRICT:
+            lost = {
+                (row["system"], row["user_id"], row["epoch"])
+                for row in ingests
+                if row["status"] != "scored"
+            }
+            self.problems += [
+                f"{_name('answers', row)}: scored, and not every session went into its store"
+                for row in found["answers"].values()
+                if row["status"] == "scored"
+                and (row["system"], row["user_id"], row["epoch"]) in lost
+            ]
         try:
             rescored = Rescored(**tables)
         except (ValueError, KeyError, TypeError) as error:

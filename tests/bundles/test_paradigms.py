@@ -82,6 +82,15 @@ def test_an_answer_that_was_put_in_changes_its_verdicts(bundle: Path, tmp_path: 
     assert any("the answer gives" in problem for problem in found.problems)
 
 
+def test_a_score_from_a_store_that_lost_a_session_is_named(bundle: Path, tmp_path: Path) -> None:
+    def lost(row: dict[str, Any]) -> bool:
+        row.update(status="unscored", reason="adapter_error")
+        return True
+
+    found = verify_bundle(changed(bundle, tmp_path / "b", "ingests", lost))
+    assert any("not every session went into its store" in p for p in found.problems)
+
+
 def test_a_verdict_without_an_answer_is_named(bundle: Path, tmp_path: Path) -> None:
     def gone(row: dict[str, Any]) -> bool:
         row["probe_type"], moved = "moved", row["probe_type"]
