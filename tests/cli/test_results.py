@@ -1,6 +1,7 @@
 """The commands that read a finished run, over a real one."""
 
 import json
+import shutil
 import threading
 import urllib.error
 import urllib.request
@@ -324,3 +325,33 @@ def test_a_result_for_people_has_dashes_and_right_numbers(
     cells = next(line for line in out.splitlines() if "rag" in line).split()
     assert cells == ["rag", "dump_all", "1", "0/2", "-", "-", "-", "-", "-", "3"]
     assert "1 of 1 unit, 1 new call, 0 from the ledger" in out
+
+
+def test_a_run_with_a_part_gone_is_not_complete(invoke: Invoke, home: Path, tmp_path: Path) -> None:
+    shutil.copytree(home, tmp_path / "runs")
+    runs = ("--runs", str(tmp_path / "runs"))
+    whole = json.loads(invoke("status", "t1", "--json", *runs).stdout)
+    assert (whole["status"], whole["next"]) == ("complete", "memprobe report t1")
+    gone = sorted((tmp_path / "runs" / "t1" / "artifacts" / "verdicts").rglob("*.parquet"))[0]
+    gone.unlink()
+    found = json.loads(invoke("status", "t1", "--json", *runs).stdout)
+    assert (found["status"], found["next"]) == ("incomplete", "memprobe resume t1")
+
+
+def test_a_suite_that_does_not_hold_its_design_is_run_with_a_warning(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    from flows.cli.run import warn_of_suite
+    from memprobe.config import RunConfig
+    from storage.bundled import paradigms_dir
+
+    path = sorted(paradigms_dir().glob("*.json"))[0]
+    shutil.copy(path, tmp_path / path.name)
+    config = RunConfig(name="p", suite="paradigms", dataset=str(tmp_path))
+    warn_of_suite(config)
+    assert "does not hold its design" not in capsys.readouterr().err
+    episode = json.loads(path.read_text(encoding="utf-8"))
+    episode["probes"] = episode["probes"][:2]
+    (tmp_path / path.name).write_text(json.dumps(episode), encoding="utf-8")
+    warn_of_suite(config)
+    assert "does not hold its design" in capsys.readouterr().err
