@@ -22,7 +22,7 @@ test: $(READY) ## everything but the heavy suites
 	$(BIN)/python -m pytest -m "not heavy" --numprocesses 2 --dist loadfile
 
 test-heavy: $(READY) ## browser, real Prefect server, kill suite: minutes each
-	$(BIN)/python -m pytest -m heavy
+	$(BIN)/python -m pytest -m heavy --numprocesses 2 --dist loadfile
 
 lint: $(READY) ## ruff and mypy --strict
 	$(BIN)/ruff check .
