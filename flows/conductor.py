@@ -207,7 +207,7 @@ class Conductor(ABC, Generic[ContextT]):
         """A chain to its end, in the place that its system's process leaves."""
         async with AsyncExitStack() as places:
             await places.enter_async_context(self.slots)
-            if self.run.registry.card(chain.system).process == "own":
+            if self.context.systems.card(chain.system).process == "own":
                 await places.enter_async_context(self._own[chain.system])
             ended = await self.work(chain)
         if ended:

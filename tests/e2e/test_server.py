@@ -62,6 +62,7 @@ async def test_five_systems_and_fifty_users_fit_the_server(tmp_path: Path) -> No
                 context=SimpleNamespace(
                     config=config,
                     dataset=dataset,
+                    digest=dataset.digest,
                     store=small.context.store,
                     chat=small.context.chat,
                     embedder=small.context.embedder,
