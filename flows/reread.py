@@ -23,7 +23,8 @@ from memprobe.settings import Resolved
 from memprobe.types import AccessMode, Protocol, Role
 from storage.bundled import recovery_dir
 from storage.runs import RunStore
-from tasks.context import RunContext
+from tasks.paradigms.reread import Rereading as ProbeRereading
+from tasks.paradigms.reread import reread_episode
 from tasks.queries import OWN, Queries, own_queries, read_queries
 from tasks.rejudge import check_layer
 from tasks.reread import STAGE, Rereading, reread_user
@@ -66,8 +67,8 @@ def queries_from(text: str | None) -> Queries | None:
 
 
 def layer_name(config: RunConfig, layer: str | None) -> str:
-    """The layer's name; by default that of the reader."""
-    reader = config.model_of(Role.SLOT_FILL)
+    """The layer's name; by default that of the suite's reader."""
+    reader = config.model_of(config.reading_role)
     return check_layer(layer or slug(f"reread_{reader}")[:48].rstrip("_"))
 
 
@@ -75,7 +76,7 @@ async def reread_run(
     store: RunStore,
     resolved: Resolved,
     config: RunConfig,
-    reading: Rereading,
+    reading: Rereading | ProbeRereading,
     chains: Sequence[StoredChain],
     tell: Tell,
 ) -> dict[str, int]:
@@ -85,8 +86,12 @@ async def reread_run(
     """
     reading = replace(reading, made=free_layer(store, STAGE, reading.layer))
 
-    async def work(context: RunContext, chain: StoredChain) -> None:
-        await reread_user(context, chain.system, chain.user, reading, chain.epoch)
+    async def work(context: Any, chain: StoredChain) -> None:
+        place = (context, chain.system, chain.user)
+        if isinstance(reading, Rereading):
+            await reread_user(*place, reading, chain.epoch)
+        else:
+            await reread_episode(*place, reading, chain.epoch)
 
     return await over_chains(store, resolved, config, chains, work, tell)
 

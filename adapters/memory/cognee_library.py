@@ -22,7 +22,7 @@ from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
-from adapters.memory.calls import KEY_PREFIX, failure_of
+from adapters.memory.calls import KEY_PREFIX, cause_of, failure_of
 from memprobe.errors import AdapterError, CallFailed, MemProbeError
 from memprobe.outcomes import Reason
 from memprobe.systems import ModelAccess
@@ -354,17 +354,9 @@ class _Raising:
 
 def reason_of(error: BaseException, doing: str) -> MemProbeError:
     """What a run should hear of an error that came out of the library."""
-    import openai
-
     link: BaseException | None = error
-    while link is not None:
-        if isinstance(link, MemProbeError):
-            return link
-        if isinstance(link, openai.APIStatusError):
-            return failure_of(link)
-        if isinstance(link, openai.APIError):
-            return CallFailed(Reason.PROVIDER_ERROR, f"the model door: {link}")
+    while link is not None and not isinstance(link, MemProbeError):
         if type(link).__name__ == "ValidationError":
             return CallFailed(Reason.INVALID_OUTPUT, f"cognee: {ascii(str(link))[:300]}")
         link = link.__cause__ or link.__context__
-    return AdapterError(f"cognee: {doing} failed: {type(error).__name__}: {error}")
+    return cause_of(error, "cognee", doing)

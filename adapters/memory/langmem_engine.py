@@ -22,7 +22,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any
 
-from adapters.memory.calls import KEY_PREFIX, failure_of
+from adapters.memory.calls import KEY_PREFIX, cause_of
 from adapters.models.loading import LOADING
 from memprobe.errors import AdapterError, BudgetExceeded, CallFailed, MemProbeError
 from memprobe.outcomes import Reason
@@ -125,22 +125,6 @@ def library() -> Any:
         return langmem
 
 
-def reason_of(error: BaseException, doing: str) -> MemProbeError:
-    """What a run should hear of an error that came out of the library."""
-    import openai
-
-    link: BaseException | None = error
-    while link is not None:
-        if isinstance(link, MemProbeError):
-            return link
-        if isinstance(link, openai.APIStatusError):
-            return failure_of(link)
-        if isinstance(link, openai.APIError):
-            return CallFailed(Reason.PROVIDER_ERROR, f"the model door: {link}")
-        link = link.__cause__ or link.__context__
-    return AdapterError(f"langmem: {doing} failed: {type(error).__name__}: {error}")
-
-
 def _clean(value: Any) -> Any:
     """The same value with U+FFFD for lone surrogates that an answer spells out."""
     match value:
@@ -195,7 +179,7 @@ def _chat_model(settings: Settings, watch: Watch, http: Any) -> Any:
             try:
                 result = await super()._agenerate(messages, *args, **kwargs)
             except Exception as error:
-                watch.faults.append(reason_of(error, "a model call"))
+                watch.faults.append(cause_of(error, "langmem", "a model call"))
                 raise
             tools = [tool["function"]["name"] for tool in kwargs.get("tools") or ()]
             for generation in result.generations:
@@ -307,7 +291,7 @@ class Engine:
                 await self.manager.ainvoke(given)
         except Exception as error:
             self._watch.raise_first()
-            raise reason_of(error, "ainvoke") from error
+            raise cause_of(error, "langmem", "ainvoke") from error
         self._watch.raise_first()
 
     async def search(self, query: str, k: int) -> list[tuple[str, str, float | None]]:
@@ -316,7 +300,7 @@ class Engine:
             with self._watch.at_work():
                 found = await self.store.asearch(NAMESPACE, query=query, limit=k)
         except Exception as error:
-            raise reason_of(error, "search") from error
+            raise cause_of(error, "langmem", "search") from error
         return [(item.key, text_of(item.value), item.score) for item in found]
 
     async def items(self) -> dict[str, dict[str, Any]]:

@@ -119,7 +119,8 @@ def _reread_paradigms(
     resolved: Resolved, store: RunStore, layer: str | None, json_output: bool
 ) -> None:
     from flows.preflight import check_models
-    from flows.reread_paradigms import facts_of, layer_name, readers_alike, reread_paradigms
+    from flows.reread import layer_name, reread_run
+    from flows.reread_paradigms import facts_of, readers_alike
     from flows.stored import chains_of, limited
     from tasks.paradigms.reread import Rereading
 
@@ -130,7 +131,7 @@ def _reread_paradigms(
     chosen = (_flag(resolved, "systems"), _flag(resolved, "users"))
     with store.lock():
         chains = chains_of(store, "answer", *chosen)
-        called = asyncio.run(reread_paradigms(store, resolved, config, reading, chains, Steps()))
+        called = asyncio.run(reread_run(store, resolved, config, reading, chains, Steps()))
         result = _scored(store, reading.layer)
     models = {Role.READER.value: config.model_of(Role.READER)}
     alike = readers_alike(store, reading.layer)

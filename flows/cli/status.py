@@ -147,6 +147,9 @@ def _totals(manifest: Any) -> dict[tuple[str, str], int]:
     from flows.workloads import users_of, workload_of
 
     config = manifest.config
+    if manifest.origin is not None:
+        # An import has no units of its own to wait for.
+        return {}
     try:
         users = len(users_of(config, workload_of(config)))
     except MemProbeError:

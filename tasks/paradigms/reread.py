@@ -31,10 +31,10 @@ from tasks.paradigms.answer import (
     views,
 )
 from tasks.paradigms.context import ParadigmsContext, Reading
+from tasks.reread import STAGE
 from tasks.watched import Rows
 
 VERSION = 1
-STAGE = "reread"
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from adapters.models.embedded.probe_constants import identity
 from adapters.models.embedded.probe_reader import ProbeReader
 from adapters.models.minilm import MiniLM
 from adapters.models.provider import CompletionCall, FaultKind, ProviderFault
+from memprobe.paradigms.spec import ProbeType
 from memprobe.types import Role
 
 MODELS = ("embedded/default", "embedded/reader")
@@ -37,9 +38,9 @@ class ProbesProvider(EmbeddedModels):
                 "only a reader; give a model with --model",
             )
         v: Mapping[str, Any] = call.variables
-        try:
-            return await self._reader.answer(v["probe_type"], v["question"], v["entries"])
-        except (KeyError, ValueError) as error:
-            raise ProviderFault(
-                FaultKind.BAD_REQUEST, f"not a question of the suite: {error}"
-            ) from error
+        # A fault of the reader's own must not pass for one of the question.
+        missing = [name for name in ("probe_type", "question", "entries") if name not in v]
+        if missing or v["probe_type"] not in {kind.value for kind in ProbeType}:
+            what = f"{', '.join(missing)} missing" if missing else repr(v["probe_type"])
+            raise ProviderFault(FaultKind.BAD_REQUEST, f"not a question of the suite: {what}")
+        return await self._reader.answer(v["probe_type"], v["question"], v["entries"])
