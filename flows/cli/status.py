@@ -147,13 +147,16 @@ def _totals(manifest: Any) -> dict[tuple[str, str], int]:
     from flows.workloads import users_of, workload_of
 
     config = manifest.config
-    if manifest.origin is not None:
-        # An import has no units of its own to wait for.
+    if isinstance(config.users, tuple):
+        # An import names its users, which are in no data set here.
+        users = len(config.users)
+    elif manifest.origin is not None:
         return {}
-    try:
-        users = len(users_of(config, workload_of(config)))
-    except MemProbeError:
-        return {}
+    else:
+        try:
+            users = len(users_of(config, workload_of(config)))
+        except MemProbeError:
+            return {}
     systems = list(manifest.system_names)
     stages = STAGES[config.suite]
     totals = {(stage, system): users * config.epochs for stage in stages for system in systems}

@@ -41,6 +41,6 @@ class ProbesProvider(EmbeddedModels):
         # A fault of the reader's own must not pass for one of the question.
         missing = [name for name in ("probe_type", "question", "entries") if name not in v]
         if missing or v["probe_type"] not in {kind.value for kind in ProbeType}:
-            what = f"{', '.join(missing)} missing" if missing else repr(v["probe_type"])
+            what = f"no {', '.join(missing)}" if missing else f"no probe type {v['probe_type']!r}"
             raise ProviderFault(FaultKind.BAD_REQUEST, f"not a question of the suite: {what}")
         return await self._reader.answer(v["probe_type"], v["question"], v["entries"])
