@@ -109,7 +109,8 @@ def run_status(resolved: Resolved, run: str) -> dict[str, Any]:
     ]
     word = manifest.status.value
     lacking = sum(max(0, n - done[key]) for key, n in totals.items())
-    if word == "complete" and lacking:
+    if word == "complete" and lacking and manifest.origin is None:
+        # An import has no units of its own to wait for, e.g. no judge check.
         word = "incomplete"
     owner = lock_owner(store.files)
     writing = owner is not None and owner[1]
