@@ -11,8 +11,6 @@ from tasks.paradigms.inputs import stored_episodes
 
 Row = dict[str, Any]
 _KEY = ("system", "user_id", "epoch", "access_mode", "k", "probe_type")
-PUBLISHED = "published"
-"""The layer of verdicts that an import took over: they are the publication's, not ours."""
 
 
 class Rescored:
@@ -31,8 +29,6 @@ class Rescored:
         """Each verdict that the rules do not make of its answer, and what they make."""
         said = {(row["layer"], *(row[name] for name in _KEY)): row for row in answers}
         for row in verdicts:
-            if row["layer"] == PUBLISHED:
-                continue
             answer = said.get((row["layer"], *(row[name] for name in _KEY)))
             if answer is None:
                 yield row, "it has no answer"

@@ -250,6 +250,10 @@ class _Check:
 
     def _answers(self, found: Mapping[str, Mapping[str, Row]], manifest: Manifest | None) -> None:
         """A probe's verdict is what the rules make of its answer, from a whole store."""
+        if manifest is not None and manifest.origin is not None:
+            note = "verdicts of an import were not made again: they stand on the publication's gold"
+            self.notes.append(note)
+            return
         tables = {
             name: [row for path in self.tables.get(name, ()) for row in self._read(path)]
             for name in ("specs", "sessions", "probes", "ingests")

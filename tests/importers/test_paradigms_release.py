@@ -14,8 +14,10 @@ from memprobe.errors import UsageError
 from storage.importers.paradigms_release import ImportedSuite, import_suite
 from storage.manifest import RunStatus
 from storage.runs import RunStore
+from tasks.bundle import write_bundle
 from tasks.paradigms.inputs import stored_suite
 from tasks.paradigms.score import score_paradigms
+from tasks.verify import verify_bundle
 from tests.importers.paradigms_release import (
     EPISODES,
     IDS,
@@ -205,6 +207,15 @@ def test_every_record_is_in_extras_as_it_was(
     assert {key: again[key] for key in head["keys"]} == load(root / REPORT)
     others = {r["path"] for r in kept if r["kind"] == "whole"}
     assert others == {SPECS, "data/suite9/value_pairs.json"}
+
+
+def test_its_bundle_is_as_stated_and_says_what_was_not_made_again(
+    whole: tuple[Path, RunStore, ImportedSuite], tmp_path: Path
+) -> None:
+    write_bundle(whole[1], tmp_path / "out")
+    found = verify_bundle(tmp_path / "out")
+    assert found.problems == ()
+    assert any("publication's gold" in note for note in found.notes)
 
 
 def test_figures_are_computed_of_it(root: Path, tmp_path: Path) -> None:
