@@ -354,8 +354,10 @@ class _Raising:
 
 def reason_of(error: BaseException, doing: str) -> MemProbeError:
     """What a run should hear of an error that came out of the library."""
+    import openai
+
     link: BaseException | None = error
-    while link is not None and not isinstance(link, MemProbeError):
+    while link is not None and not isinstance(link, MemProbeError | openai.APIError):
         if type(link).__name__ == "ValidationError":
             return CallFailed(Reason.INVALID_OUTPUT, f"cognee: {ascii(str(link))[:300]}")
         link = link.__cause__ or link.__context__
